@@ -1,0 +1,180 @@
+// Package resource describes API resources: what they are called, in which
+// versions they are served, what a valid object looks like and how it may
+// change. It is pure: no I/O, no clock but the one passed in.
+//
+// A built-in kind is written down as a typed Definition (one file a kind, in
+// the folder of its group) and compiled by Define to the untyped Resource
+// that the API server works with. A custom resource is a Resource made at
+// run time from its CustomResourceDefinition.
+//
+//	request body ─decode─► served version ─Default─ToHub─► hub object
+//	   create:  BeforeCreate = metadata, PrepareForCreate, Validate
+//	   update:  BeforeUpdate = metadata, PrepareForUpdate, Validate, ValidateUpdate
+//	hub object ─encode─► store          hub object ─FromHub─► response
+package resource
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Object is what every stored kind is.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Request is what a rule may know besides the objects.
+type Request struct {
+	Now       time.Time
+	User      user.Info // nil inside the server
+	Namespace string
+}
+
+// Resource is one API resource in all its versions. All functions are set
+// (Define fills in the ones that a Definition leaves out) and take hub
+// objects, with TypeMeta set, that they may change only where said.
+type Resource struct {
+	Group      string // "" is core
+	Plural     string // "pods"
+	Singular   string // "pod"
+	Kind       string // "Pod"
+	ShortNames []string
+	Categories []string
+	Namespaced bool
+	Verbs      []string  // in discovery's order
+	Versions   []Version // preferred first; the hub is the one with Hub set
+
+	// StoragePath is the place below /registry/ ("pods", "services/specs").
+	StoragePath string
+	// TTL above zero makes objects expire (events).
+	TTL time.Duration
+
+	// Virtual resources (reviews, bindings, componentstatuses) are served but
+	// not stored; the API server has a handler for each by name.
+	Virtual bool
+
+	PrepareForCreate func(r *Request, obj Object) // may change obj
+	PrepareForUpdate func(r *Request, obj, old Object)
+	Validate         func(r *Request, obj Object) field.ErrorList
+	ValidateUpdate   func(r *Request, obj, old Object) field.ErrorList
+	Warnings         func(r *Request, obj, old Object) []string // old is nil on create
+	ValidateName     func(name string, prefix bool) []string
+
+	// AllowCreateOnUpdate lets a PUT to a missing name create it.
+	AllowCreateOnUpdate bool
+	// AllowUnconditionalUpdate lets a PUT without resourceVersion win.
+	AllowUnconditionalUpdate bool
+	// DefaultPropagation is what a DELETE without a policy means.
+	DefaultPropagation metav1.DeletionPropagation
+	// GracePeriod returns how many seconds a deletion waits by default; nil
+	// means that the kind has no graceful deletion.
+	GracePeriod func(obj Object, options *metav1.DeleteOptions) int64
+
+	// Columns are the columns of a Table; Row renders one object's cells, in
+	// the order of Columns.
+	Columns []metav1.TableColumnDefinition
+	Row     func(obj Object, now time.Time) []any
+
+	// SelectableFields lists the values of field selectors besides
+	// metadata.name and metadata.namespace.
+	SelectableFields func(obj Object) fields.Set
+	// Fields are the labels that SelectableFields can return; a selector on
+	// any other is refused.
+	Fields []string
+	// Indexed are the field labels that the watch cache keeps an index of.
+	Indexed []string
+
+	Subresources []Subresource
+}
+
+// Version is one served version of a Resource. Group differs from the
+// Resource's only for kinds that moved (events).
+type Version struct {
+	schema.GroupVersion
+	Hub bool
+	New func() Object // with TypeMeta set
+	// Default fills in what the user left out of an object of this version.
+	Default func(obj Object)
+	// ToHub and FromHub convert without loss; identity for the hub. Neither
+	// changes what it is given.
+	ToHub   func(obj Object) Object
+	FromHub func(obj Object) Object
+	// Deprecated is the warning for its use, "" for none.
+	Deprecated string
+}
+
+// Subresource is a part of an object with its own endpoint. It is one of:
+// an update of the object itself (status, finalize, approval, resize,
+// ephemeralcontainers), a mapped value (scale), or an action that the API
+// server has a handler for by name (binding, eviction, log, exec, token, ...).
+type Subresource struct {
+	Name  string
+	Kind  schema.GroupVersionKind // what is exchanged; zero: the resource's own kind
+	Verbs []string                // in discovery's order
+
+	// PrepareForUpdate leaves in obj only those changes against old that this
+	// endpoint may make.
+	PrepareForUpdate func(r *Request, obj, old Object)
+	ValidateUpdate   func(r *Request, obj, old Object) field.ErrorList
+
+	// Scale maps the object to and from autoscaling/v1 Scale.
+	Scale *Scale
+}
+
+// Scale reads and writes the replica counts of an object.
+type Scale struct {
+	SpecReplicas   func(obj Object) int32
+	StatusReplicas func(obj Object) int32
+	Selector       func(obj Object) string // in the string form of a label selector
+	SetReplicas    func(obj Object, replicas int32)
+}
+
+// GroupVersionResource names the resource in its hub version.
+func (r *Resource) GroupVersionResource() schema.GroupVersionResource {
+	return r.Hub().GroupVersion.WithResource(r.Plural)
+}
+
+// GroupKind names the kind.
+func (r *Resource) GroupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.Group, Kind: r.Kind}
+}
+
+// GroupResource names the resource as errors do.
+func (r *Resource) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Plural}
+}
+
+// Hub is the version that is stored and that the rules work on.
+func (r *Resource) Hub() *Version {
+	for i := range r.Versions {
+		if r.Versions[i].Hub {
+			return &r.Versions[i]
+		}
+	}
+	panic("resource " + r.Plural + " has no hub version")
+}
+
+// Subresource returns the subresource of that name, or nil.
+func (r *Resource) Subresource(name string) *Subresource {
+	for i := range r.Subresources {
+		if r.Subresources[i].Name == name {
+			return &r.Subresources[i]
+		}
+	}
+	return nil
+}
+
+// Key is the storage key of an object, as upstream's storage has it.
+func (r *Resource) Key(namespace, name string) string {
+	if r.Namespaced {
+		return "/registry/" + r.StoragePath + "/" + namespace + "/" + name
+	}
+	return "/registry/" + r.StoragePath + "/" + name
+}
