@@ -3,7 +3,6 @@ package resource
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,8 +52,9 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	PrepareForCreate func(r *Request, obj T) // after the status was emptied
 	PrepareForUpdate func(r *Request, obj, old T)
 	Validate         func(r *Request, obj T) field.ErrorList
-	// ValidateUpdate checks what Validate cannot see (immutability). Validate
-	// runs on updates too unless UpdateValidatesAlone is set.
+	// ValidateUpdate checks what Validate cannot see (immutability). The checks
+	// of creates (the name and Validate) run before it, unless
+	// UpdateValidatesAlone is set: then ValidateUpdate calls what it needs.
 	ValidateUpdate       func(r *Request, obj, old T) field.ErrorList
 	UpdateValidatesAlone bool
 	Warnings             func(r *Request, obj, old T) []string
@@ -65,7 +65,7 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	DefaultPropagation        metav1.DeletionPropagation // "" is Background
 	GracePeriod               func(obj T, options *metav1.DeleteOptions) int64
 
-	Columns []metav1.TableColumnDefinition
+	Columns []metav1.TableColumnDefinition   // nil: Name and Created At
 	Row     func(obj T, now time.Time) []any // nil: name and age
 
 	SelectableFields func(obj T) fields.Set
@@ -80,7 +80,7 @@ type SubresourceDefinition[S any, T ObjectPointer[S]] struct {
 	Name             string
 	Kind             schema.GroupVersionKind
 	Verbs            []string
-	PrepareForUpdate func(r *Request, obj, old T)
+	PrepareForUpdate func(r *Request, obj, old T) // nil: not an update of the object
 	ValidateUpdate   func(r *Request, obj, old T) field.ErrorList
 	Scale            *ScaleDefinition[S, T]
 }
@@ -92,10 +92,3 @@ type ScaleDefinition[S any, T ObjectPointer[S]] struct {
 	Selector       func(obj T) string
 	SetReplicas    func(obj T, replicas int32)
 }
-
-// Define compiles a Definition.
-func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
-	return nil // written by the owner of this package
-}
-
-func semanticallyEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -62,10 +62,12 @@ type Resource struct {
 
 	PrepareForCreate func(r *Request, obj Object) // may change obj
 	PrepareForUpdate func(r *Request, obj, old Object)
-	Validate         func(r *Request, obj Object) field.ErrorList
-	ValidateUpdate   func(r *Request, obj, old Object) field.ErrorList
-	Warnings         func(r *Request, obj, old Object) []string // old is nil on create
-	ValidateName     func(name string, prefix bool) []string
+	// Validate finds everything that is wrong with obj, metadata included;
+	// ValidateUpdate everything that an update is refused for.
+	Validate       func(r *Request, obj Object) field.ErrorList
+	ValidateUpdate func(r *Request, obj, old Object) field.ErrorList
+	Warnings       func(r *Request, obj, old Object) []string // old is nil on create
+	ValidateName   func(name string, prefix bool) []string
 
 	// AllowCreateOnUpdate lets a PUT to a missing name create it.
 	AllowCreateOnUpdate bool
@@ -120,7 +122,8 @@ type Subresource struct {
 	Verbs []string                // in discovery's order
 
 	// PrepareForUpdate leaves in obj only those changes against old that this
-	// endpoint may make.
+	// endpoint may make. It is nil where the object itself is not exchanged
+	// (scale, actions).
 	PrepareForUpdate func(r *Request, obj, old Object)
 	ValidateUpdate   func(r *Request, obj, old Object) field.ErrorList
 

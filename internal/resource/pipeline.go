@@ -1,0 +1,82 @@
+package resource
+
+import (
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// BeforeCreate makes obj what is stored when it is created, or says why it
+// cannot be. The caller has defaulted and converted it, run admission, and
+// set its name, namespace, uid and creationTimestamp.
+func BeforeCreate(r *Resource, req *Request, obj Object) field.ErrorList {
+	r.PrepareForCreate(req, obj)
+	if errs := r.Validate(req, obj); len(errs) > 0 {
+		return errs
+	}
+	return ValidateMetadata(obj, r.Namespaced, nameIsPathSegment)
+}
+
+// BeforeUpdate makes obj what is stored when it replaces old, or says why it
+// cannot. The caller has defaulted and converted it and run admission; obj
+// has old's name, namespace and managed fields.
+//
+// Faults of the metadata are reported once by each layer that looks at them,
+// as clients know it from upstream.
+func BeforeUpdate(r *Resource, req *Request, obj, old Object) field.ErrorList {
+	return beforeUpdate(r, req, obj, old, r.PrepareForUpdate, r.ValidateUpdate)
+}
+
+// BeforeSubresourceUpdate is BeforeUpdate for a write to one of the object's
+// subresources (one that has a PrepareForUpdate).
+func BeforeSubresourceUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) field.ErrorList {
+	return beforeUpdate(r, req, obj, old, s.PrepareForUpdate, s.ValidateUpdate)
+}
+
+func beforeUpdate(
+	r *Resource, req *Request, obj, old Object,
+	prepare func(*Request, Object, Object), validate func(*Request, Object, Object) field.ErrorList,
+) field.ErrorList {
+	obj.SetGeneration(old.GetGeneration())
+	prepare(req, obj, old)
+	keepSystemMetadata(obj, old)
+	errs := ValidateMetadata(obj, r.Namespaced, nameIsPathSegment)
+	errs = append(errs, ValidateMetadataUpdate(obj, old)...)
+	return append(errs, validate(req, obj, old)...)
+}
+
+// keepSystemMetadata takes from old what only the server writes.
+func keepSystemMetadata(obj, old Object) {
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if created := old.GetCreationTimestamp(); !created.IsZero() {
+		obj.SetCreationTimestamp(created)
+	}
+	if deleted := old.GetDeletionTimestamp(); !deleted.IsZero() {
+		obj.SetDeletionTimestamp(deleted)
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(grace)
+	}
+}
+
+// ValidateMetadata checks an object's metadata; name says what is wrong with
+// a name, or with the beginning of one.
+func ValidateMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
+	return validation.ValidateObjectMetaAccessor(obj, namespaced, name, field.NewPath("metadata"))
+}
+
+// ValidateMetadataUpdate checks that the fixed parts of the metadata are old's.
+func ValidateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
+	return validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
+}
+
+func nameIsPathSegment(name string, prefix bool) []string {
+	return path.ValidatePathSegmentName(name, prefix)
+}
+
+func metadataOf(obj Object) *metav1.ObjectMeta {
+	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
+}
