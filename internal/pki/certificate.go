@@ -1,0 +1,165 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// Certificate is a key pair that stays valid: what it hands out is always the
+// newest.
+type Certificate struct {
+	base      string // path without .crt and .key
+	authority *Authority
+	profile   Profile
+	modified  time.Time // of the .crt file when it was read
+	changed   []func()
+	current   atomic.Pointer[pair]
+}
+
+type pair struct {
+	tls          tls.Certificate
+	certPEM, key []byte
+}
+
+// Leaf is the certificate as it is now.
+func (c *Certificate) Leaf() *x509.Certificate { return c.current.Load().tls.Leaf }
+
+// PEM returns certificate and key as they are now.
+func (c *Certificate) PEM() (cert, key []byte) {
+	p := c.current.Load()
+	return p.certPEM, p.key
+}
+
+// Files are the paths of certificate and key.
+func (c *Certificate) Files() (cert, key string) { return c.base + ".crt", c.base + ".key" }
+
+// GetCertificate is for tls.Config of a server.
+func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &c.current.Load().tls, nil
+}
+
+// GetClientCertificate is for tls.Config of a client.
+func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return &c.current.Load().tls, nil
+}
+
+// ServerConfig serves with c and asks clients for a certificate of any
+// authority without checking it: that is the authenticator's work.
+func (c *Certificate) ServerConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: c.GetCertificate,
+		ClientAuth:     tls.RequestClientCert,
+		NextProtos:     []string{"h2", "http/1.1"},
+	}
+}
+
+// ClientConfig shows c to a server of the given authority.
+func (c *Certificate) ClientConfig(server *Authority) *tls.Config {
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS12,
+		RootCAs:              server.Pool(),
+		GetClientCertificate: c.GetClientCertificate,
+	}
+}
+
+// ensure makes the current certificate one that the profile describes and
+// that is not due.
+func (c *Certificate) ensure(p Profile, now time.Time) error {
+	c.profile = p
+	if c.current.Load() == nil {
+		// Files that are missing or do not fit together are made anew.
+		_ = c.load()
+	}
+	if current := c.current.Load(); current != nil && p.describes(current.tls.Leaf) && !due(current.tls.Leaf, now) && c.trusted(now) {
+		return nil
+	}
+	return c.issue(now)
+}
+
+// check renews a certificate that is due and takes over a replaced file.
+func (c *Certificate) check(now time.Time) (changed bool, err error) {
+	if info, statErr := os.Stat(c.base + ".crt"); statErr == nil && !info.ModTime().Equal(c.modified) {
+		if err := c.load(); err != nil {
+			return false, err
+		}
+		changed = true
+	}
+	if due(c.Leaf(), now) {
+		if err := c.issue(now); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	if changed {
+		for _, f := range c.changed {
+			f()
+		}
+	}
+	return changed, nil
+}
+
+func (c *Certificate) trusted(now time.Time) bool {
+	_, err := c.Leaf().Verify(x509.VerifyOptions{
+		Roots: c.authority.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err == nil
+}
+
+func (c *Certificate) load() error {
+	certPEM, err := os.ReadFile(c.base + ".crt")
+	if err != nil {
+		return err
+	}
+	keyPEM, err := os.ReadFile(c.base + ".key")
+	if err != nil {
+		return err
+	}
+	return c.use(certPEM, keyPEM)
+}
+
+func (c *Certificate) use(certPEM, keyPEM []byte) error {
+	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return fmt.Errorf("%s.crt and .key: %w", c.base, err)
+	}
+	c.current.Store(&pair{tls: loaded, certPEM: certPEM, key: keyPEM})
+	if info, err := os.Stat(c.base + ".crt"); err == nil {
+		c.modified = info.ModTime()
+	}
+	return nil
+}
+
+func (c *Certificate) issue(now time.Time) error {
+	p := c.profile
+	key, keyPEM, err := generateKey()
+	if err != nil {
+		return err
+	}
+	der, err := c.authority.Sign(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: p.CommonName, Organization: p.Organization},
+		DNSNames:              p.DNSNames,
+		IPAddresses:           p.IPs,
+		NotBefore:             now.Add(-backdate).UTC(),
+		NotAfter:              now.Add(p.lifetime()).UTC(),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage:           p.usages(),
+		BasicConstraintsValid: true,
+	}, key.Public())
+	if err != nil {
+		return fmt.Errorf("issuing %s.crt: %w", c.base, err)
+	}
+	certPEM := encodeCertificate(der)
+	if err := writeFile(c.base+".key", keyPEM, 0o600, false); err != nil {
+		return err
+	}
+	if err := writeFile(c.base+".crt", certPEM, 0o644, false); err != nil {
+		return err
+	}
+	return c.use(certPEM, keyPEM)
+}

@@ -1,0 +1,133 @@
+package pki
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Kubeconfig describes how one identity reaches the cluster.
+type Kubeconfig struct {
+	Cluster   string // name of the cluster and of the context
+	Server    string // https://host:port
+	User      string // name of the user's entry
+	Authority *Authority
+	Identity  *Certificate
+	// Embed puts keys and certificates into the file, for a user who may carry
+	// it to another machine. A component's file points to the directory
+	// instead and needs no change when certificates are renewed.
+	Embed bool
+}
+
+// Config is the file's content.
+func (k Kubeconfig) Config() *clientcmdapi.Config {
+	cluster, user := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()
+	cluster.Server = k.Server
+	if k.Embed {
+		cluster.CertificateAuthorityData = k.Authority.PEM()
+		user.ClientCertificateData, user.ClientKeyData = k.Identity.PEM()
+	} else {
+		cluster.CertificateAuthority = k.Authority.base + ".crt"
+		user.ClientCertificate, user.ClientKey = k.Identity.Files()
+	}
+	context := clientcmdapi.NewContext()
+	context.Cluster, context.AuthInfo = k.Cluster, k.User
+	config := clientcmdapi.NewConfig()
+	config.Clusters[k.Cluster] = cluster
+	config.AuthInfos[k.User] = user
+	config.Contexts[k.Cluster] = context
+	config.CurrentContext = k.Cluster
+	return config
+}
+
+// Write makes path hold this kubeconfig and nothing else.
+func (k Kubeconfig) Write(path string) error { return writeKubeconfig(path, k.Config()) }
+
+// Keep writes the kubeconfig to path, and again whenever Run renews the
+// identity's certificate. Call it before Run.
+func (k Kubeconfig) Keep(path string, failed func(error)) error {
+	k.Identity.changed = append(k.Identity.changed, func() {
+		if err := k.Write(path); err != nil {
+			failed(err)
+		}
+	})
+	return k.Write(path)
+}
+
+// Merge adds the kubeconfig to the file at path, replacing entries of the same
+// names, and makes its context the current one. The file may be missing. It
+// is left alone when it says all this already.
+func (k Kubeconfig) Merge(path string) error {
+	existing, err := readKubeconfig(path)
+	if err != nil {
+		return err
+	}
+	add := k.Config()
+	existing.Clusters[k.Cluster] = add.Clusters[k.Cluster]
+	existing.AuthInfos[k.User] = add.AuthInfos[k.User]
+	existing.Contexts[k.Cluster] = add.Contexts[k.Cluster]
+	existing.CurrentContext = k.Cluster
+	return writeKubeconfig(path, existing)
+}
+
+// RemoveFromKubeconfig takes the context, cluster and user out of the file at
+// path. A file that holds nothing more is removed; changed says whether there
+// was anything to do.
+func RemoveFromKubeconfig(path, cluster, user string) (changed bool, err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	config, err := readKubeconfig(path)
+	if err != nil {
+		return false, err
+	}
+	before := config.DeepCopy()
+	delete(config.Clusters, cluster)
+	delete(config.AuthInfos, user)
+	delete(config.Contexts, cluster)
+	if config.CurrentContext == cluster {
+		config.CurrentContext = ""
+	}
+	if reflect.DeepEqual(before, config) {
+		return false, nil
+	}
+	if len(config.Clusters)+len(config.AuthInfos)+len(config.Contexts) == 0 {
+		return true, os.Remove(path)
+	}
+	return true, writeKubeconfig(path, config)
+}
+
+func readKubeconfig(path string) (*clientcmdapi.Config, error) {
+	config, err := clientcmd.LoadFromFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return clientcmdapi.NewConfig(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s cannot be read (repair or move it away): %w", path, err)
+	}
+	return config, nil
+}
+
+func writeKubeconfig(path string, config *clientcmdapi.Config) error {
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	return writeFile(path, content, 0o600, false)
+}

@@ -1,0 +1,167 @@
+// Package pki issues, renews and reloads the keys and certificates of a
+// cluster. They live as files in one directory, under kubeadm's names:
+//
+//	ca.crt ca.key                         cluster authority
+//	├─ apiserver.crt .key                 serving certificate of the API server
+//	├─ apiserver-kubelet-client.crt .key  API server to kubelets
+//	├─ admin.crt .key, scheduler.crt ...  identities of users and components
+//	└─ kubelet.crt .key                   serving certificate of a kubelet
+//	front-proxy-ca.crt .key               authority of the aggregation layer
+//	└─ front-proxy-client.crt .key
+//	sa.key sa.pub                         service account token keys
+//
+// A certificate in the last third of its life is renewed while running and
+// handed out to the next handshake; nothing has to restart. Authorities renew
+// under their own key, so that everything they signed stays valid.
+package pki
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	authorityLifetime = 10 * 365 * 24 * time.Hour
+	leafLifetime      = 365 * 24 * time.Hour
+	// backdate lets machines whose clocks are a little behind accept a new certificate.
+	backdate = 5 * time.Minute
+	// checkPeriod is how often files are looked at for renewal and replacement.
+	checkPeriod = 10 * time.Minute
+)
+
+// Names of the two authorities.
+const (
+	ClusterAuthority    = "ca"
+	FrontProxyAuthority = "front-proxy-ca"
+)
+
+// Directory is the set of keys and certificates below one path.
+type Directory struct {
+	path  string
+	clock clock.Clock
+
+	cluster    *Authority
+	frontProxy *Authority
+	tokenKeys  *TokenKeys
+
+	mu           sync.Mutex // guards certificates
+	certificates map[string]*Certificate
+}
+
+// Open loads the authorities and token keys below path, making those that are
+// missing. Two processes that open the same new directory end up with the
+// same keys.
+func Open(path string, c clock.Clock) (*Directory, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("certificate directory: %w", err)
+	}
+	unlock, err := lockDirectory(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	d := &Directory{path: path, clock: c, certificates: map[string]*Certificate{}}
+	if d.cluster, err = openAuthority(d.file(ClusterAuthority), "kubernetes", c.Now()); err != nil {
+		return nil, err
+	}
+	if d.frontProxy, err = openAuthority(d.file(FrontProxyAuthority), "front-proxy-ca", c.Now()); err != nil {
+		return nil, err
+	}
+	if d.tokenKeys, err = openTokenKeys(d.file("sa")); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Directory) file(name string) string { return filepath.Join(d.path, name) }
+
+// Path is the directory itself.
+func (d *Directory) Path() string { return d.path }
+
+// File is the absolute path of one of the directory's files, such as "ca.crt".
+func (d *Directory) File(name string) string { return d.file(name) }
+
+// Cluster is the authority that client and serving certificates come from.
+func (d *Directory) Cluster() *Authority { return d.cluster }
+
+// FrontProxy is the authority behind the request headers of the aggregation layer.
+func (d *Directory) FrontProxy() *Authority { return d.frontProxy }
+
+// TokenKeys are the keys of service account tokens.
+func (d *Directory) TokenKeys() *TokenKeys { return d.tokenKeys }
+
+// Issue returns the certificate of a profile: the one on disk if it is what
+// the profile asks for and not due for renewal, else a new one. From then on
+// Run keeps it valid. A second call with the same profile name and another
+// content (a new node address, say) replaces the certificate.
+func (d *Directory) Issue(p Profile) (*Certificate, error) {
+	authority := d.cluster
+	if p.Authority == FrontProxyAuthority {
+		authority = d.frontProxy
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.certificates[p.Name]
+	if c == nil {
+		c = &Certificate{base: d.file(p.Name), authority: authority}
+	}
+	if err := c.ensure(p, d.clock.Now()); err != nil {
+		return nil, err
+	}
+	d.certificates[p.Name] = c
+	return c, nil
+}
+
+// Run renews what comes into the last third of its life and takes over files
+// that somebody replaced, until ctx ends.
+func (d *Directory) Run(ctx context.Context) error {
+	timer := d.clock.NewTimer(checkPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C():
+			d.check(klog.FromContext(ctx))
+			timer.Reset(checkPeriod)
+		}
+	}
+}
+
+func (d *Directory) check(log klog.Logger) {
+	now := d.clock.Now()
+	for _, a := range []*Authority{d.cluster, d.frontProxy} {
+		if renewed, err := a.renew(now); err != nil {
+			log.Error(err, "Cannot renew the authority, trying again", "authority", a.base)
+		} else if renewed {
+			log.Info("Renewed the authority under its own key", "authority", a.base, "notAfter", a.Certificate().NotAfter)
+		}
+	}
+	if err := d.tokenKeys.reload(); err != nil {
+		log.Error(err, "Cannot read the replaced token keys, keeping the former ones")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, c := range d.certificates {
+		changed, err := c.check(now)
+		if err != nil {
+			log.Error(err, "Cannot renew the certificate, trying again", "certificate", name)
+		} else if changed {
+			log.Info("Certificate renewed", "certificate", name, "notAfter", c.Leaf().NotAfter)
+		}
+	}
+}
+
+// due says whether a certificate is in the last third of its life.
+func due(cert *x509.Certificate, now time.Time) bool {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	return now.After(cert.NotAfter.Add(-life / 3))
+}

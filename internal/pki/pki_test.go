@@ -1,0 +1,226 @@
+package pki
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+func open(t *testing.T, dir string) *Directory {
+	t.Helper()
+	d, err := Open(dir, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func issue(t *testing.T, d *Directory, p Profile) *Certificate {
+	t.Helper()
+	c, err := d.Issue(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// handshake connects a client to a server and returns the certificates that
+// each saw of the other.
+func handshake(t *testing.T, server, client *tls.Config) (ofServer, ofClient *x509.Certificate) {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	s := tls.Server(a, server)
+	done := make(chan error, 1)
+	go func() { done <- s.Handshake() }()
+	client = client.Clone()
+	client.ServerName = "kubernetes.default.svc"
+	client.MaxVersion = tls.VersionTLS12 // the client's certificate is in the handshake
+	c := tls.Client(b, client)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return c.ConnectionState().PeerCertificates[0], s.ConnectionState().PeerCertificates[0]
+}
+
+func TestEverythingIsStillTrustedAfterTwelveYears(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, dir)
+		server := issue(t, d, APIServer("cluster.local", nil, nil))
+		admin := issue(t, d, Admin())
+		serverConfig, clientConfig := server.ServerConfig(), admin.ClientConfig(d.Cluster())
+		first, _ := handshake(t, serverConfig, clientConfig)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		for year := range 12 {
+			time.Sleep(365 * 24 * time.Hour)
+			synctest.Wait()
+			now, ofClient := handshake(t, serverConfig, admin.ClientConfig(d.Cluster()))
+			if now.Equal(first) {
+				t.Fatalf("year %d: the serving certificate is still the first one", year)
+			}
+			options, _ := d.Cluster().VerifyOptions()
+			if _, err := ofClient.Verify(options); err != nil {
+				t.Fatalf("year %d: %v", year, err)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRenewalComesInTheLastThird(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, dir)
+		p := Admin()
+		p.Lifetime = 90 * time.Hour
+		c := issue(t, d, p)
+		first := c.Leaf()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		time.Sleep(59 * time.Hour)
+		synctest.Wait()
+		if !c.Leaf().Equal(first) {
+			t.Error("renewed before the last third")
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if c.Leaf().Equal(first) {
+			t.Error("not renewed in the last third")
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRestartKeepsKeys(t *testing.T) {
+	dir := t.TempDir()
+	one := open(t, dir)
+	leaf := issue(t, one, Scheduler()).Leaf()
+	two := open(t, dir)
+	if !two.Cluster().Certificate().Equal(one.Cluster().Certificate()) {
+		t.Error("another authority after the restart")
+	}
+	if !issue(t, two, Scheduler()).Leaf().Equal(leaf) {
+		t.Error("another certificate after the restart")
+	}
+	if !equalKeys(one.TokenKeys().Current().Signing.Public(), two.TokenKeys().Current().Signing.Public()) {
+		t.Error("another token key after the restart")
+	}
+	for _, key := range []string{"ca.key", "front-proxy-ca.key", "sa.key", "scheduler.key"} {
+		info, err := os.Stat(filepath.Join(dir, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %o", key, info.Mode().Perm())
+		}
+	}
+}
+
+func TestIssueReplacesWhatDoesNotFit(t *testing.T) {
+	d := open(t, t.TempDir())
+	leaf := issue(t, d, APIServer("cluster.local", nil, nil)).Leaf()
+	if !issue(t, d, APIServer("cluster.local", nil, nil)).Leaf().Equal(leaf) {
+		t.Error("replaced without need")
+	}
+	moved := issue(t, d, APIServer("cluster.local", []string{"node1"}, []net.IP{net.ParseIP("10.96.0.1")})).Leaf()
+	if err := moved.VerifyHostname("node1"); err != nil {
+		t.Error(err)
+	}
+	if err := moved.VerifyHostname("10.96.0.1"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWritesThatWereCutShortAreMadeGood(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, open(t, dir), Scheduler())
+	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "scheduler.key"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, dir)
+	options, _ := d.Cluster().VerifyOptions()
+	if _, err := issue(t, d, Scheduler()).Leaf().Verify(options); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForeignAuthorityKeyIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir)
+	if _, err := newKey(filepath.Join(dir, "ca.key"), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, clock.RealClock{}); err == nil {
+		t.Error("a key that does not belong to ca.crt was accepted")
+	}
+}
+
+func TestReplacedFileIsTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, other := open(t, dir), open(t, dir)
+		c := issue(t, d, Admin())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		replacement := issue(t, other, Admin())
+		if err := replacement.issue(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * checkPeriod)
+		synctest.Wait()
+		if !c.Leaf().Equal(replacement.Leaf()) {
+			t.Error("the replaced file was not read")
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRotatedTokenKeysStayAccepted(t *testing.T) {
+	dir := t.TempDir()
+	keys := open(t, dir).TokenKeys()
+	first := keys.Current().Signing.Public()
+	if err := keys.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	set := open(t, dir).TokenKeys().Current()
+	if len(set.Verification) != 2 || !equalKeys(set.Verification[1], first) {
+		t.Fatalf("%d keys after one rotation", len(set.Verification))
+	}
+	if equalKeys(set.Signing.Public(), first) {
+		t.Error("the signing key did not change")
+	}
+	for range 2 * keptTokenKeys {
+		if err := keys.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(keys.Current().Verification); n != keptTokenKeys+1 {
+		t.Errorf("%d keys are accepted", n)
+	}
+}
