@@ -60,7 +60,6 @@ type Page struct {
 type Event struct {
 	Key      string
 	Value    []byte // nil for a deletion
-	Previous []byte // the value before; nil for a creation, or when it has been compacted
 	Revision int64
 	Created  bool // the key did not exist before
 	Deleted  bool
@@ -78,9 +77,8 @@ type Batch struct {
 }
 
 // Store keeps keys durably: once a write returns without error it survives a
-// kill -9 of everything. All methods may be called from any goroutine. Values
-// returned are shared and must not be changed; values passed in are not kept
-// after the call returns unless documented so by being handed to watchers.
+// kill -9 of everything. All methods may be called from any goroutine. Values,
+// passed in or returned, are shared and must not be changed by anyone.
 type Store interface {
 	// Get returns the current value of key, linearizably, or ErrNotFound.
 	Get(ctx context.Context, key string) (KeyValue, error)
@@ -98,8 +96,10 @@ type Store interface {
 	// Watch delivers every write under prefix after the given revision, in
 	// order, without a gap, until ctx ends. The channel is closed at the end.
 	Watch(ctx context.Context, prefix string, after int64) <-chan Batch
-	// CurrentRevision returns the store's revision, linearizably.
+	// CurrentRevision returns the store's revision, linearizably. Watches
+	// report progress up to it soon, even if nothing under their prefix changed.
 	CurrentRevision(ctx context.Context) (int64, error)
-	// Compact forgets what was before revision.
+	// Compact forgets what was before revision, whose state stays readable.
+	// ErrCompacted says that it was done before.
 	Compact(ctx context.Context, revision int64) error
 }

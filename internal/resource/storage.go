@@ -1,0 +1,175 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// A stored value is one of two forms, told apart by the first bytes:
+//
+//	"k8s\x00" + runtime.Unknown{apiVersion, kind, raw: protobuf of the object}
+//	{"kind":..., "apiVersion":..., "metadata":...}\n
+//
+// Built-in kinds are written in the first form, custom resources in the
+// second. Both carry the version they were written in.
+const protobufPrefix = "k8s\x00"
+
+// storedAsJSON lists the built-in groups that upstream keeps as JSON, because
+// their servers were extensions of the API before they became part of it.
+var storedAsJSON = map[string]bool{
+	"apiextensions.k8s.io":   true,
+	"apiregistration.k8s.io": true,
+}
+
+// envelopeOverhead is room for the tags and lengths around the object: four
+// tags and lengths in runtime.Unknown, two in its TypeMeta.
+const envelopeOverhead = 48
+
+var errNoObject = errors.New("stored value is empty")
+
+// EncodeStored returns the bytes that storage keeps for a hub object, the
+// same that upstream keeps. They never contain a resourceVersion: the store's
+// revision is the one truth about it. obj is not changed; one that has a
+// resourceVersion is copied first, so hot paths clear it before.
+func EncodeStored(obj Object) ([]byte, error) {
+	if obj.GetResourceVersion() != "" {
+		obj = obj.DeepCopyObject().(Object)
+		obj.SetResourceVersion("")
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return encodeJSON(u.Object)
+	}
+	kind := obj.GetObjectKind().GroupVersionKind()
+	if kind.Kind == "" || kind.Version == "" {
+		return nil, fmt.Errorf("encode %T %s for storage: apiVersion or kind is not set", obj, obj.GetName())
+	}
+	message, ok := obj.(runtime.ProtobufMarshaller)
+	if !ok || storedAsJSON[kind.Group] {
+		return encodeJSON(obj)
+	}
+	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}}
+	size := message.Size()
+	data := make([]byte, len(protobufPrefix)+envelopeOverhead+len(envelope.APIVersion)+len(envelope.Kind)+size)
+	copy(data, protobufPrefix)
+	n, err := envelope.NestedMarshalTo(data[len(protobufPrefix):], message, uint64(size))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %s for storage: %w", kind.Kind, obj.GetName(), err)
+	}
+	return data[:len(protobufPrefix)+n], nil
+}
+
+// encodeJSON writes JSON as upstream's serializer does, with its final newline.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(v); err != nil {
+		return nil, fmt.Errorf("encode for storage: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// DecodeStored reads what EncodeStored or upstream wrote for an object of r,
+// in any version of r, and returns it in the hub version with defaults,
+// TypeMeta and resourceVersion set. data is not kept.
+func DecodeStored(r *Resource, data []byte, revision int64) (Object, error) {
+	obj, version, err := decodeAny(r, data)
+	if err != nil {
+		return nil, fmt.Errorf("decode stored %s: %w", r.Plural, err)
+	}
+	if version.Default != nil {
+		version.Default(obj)
+	}
+	if !version.Hub {
+		obj = version.ToHub(obj)
+	}
+	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
+	return obj, nil
+}
+
+func decodeAny(r *Resource, data []byte) (Object, *Version, error) {
+	if len(data) == 0 {
+		return nil, nil, errNoObject
+	}
+	if raw, ok := bytes.CutPrefix(data, []byte(protobufPrefix)); ok {
+		return decodeProtobuf(r, raw)
+	}
+	if isUnstructured(r.Hub().New()) {
+		return decodeUnstructured(r, data)
+	}
+	var meta runtime.TypeMeta
+	if err := json.Unmarshal(data, &meta); err != nil {
+		return nil, nil, err
+	}
+	version, err := storedVersion(r, meta)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj := version.New()
+	if err := utiljson.Unmarshal(data, obj); err != nil {
+		return nil, nil, err
+	}
+	return obj, version, nil
+}
+
+func decodeProtobuf(r *Resource, raw []byte) (Object, *Version, error) {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(raw); err != nil {
+		return nil, nil, err
+	}
+	version, err := storedVersion(r, envelope.TypeMeta)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj := version.New()
+	message, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	if err := message.Unmarshal(envelope.Raw); err != nil {
+		return nil, nil, err
+	}
+	return obj, version, nil
+}
+
+// decodeUnstructured reads a custom resource. One written in a version that
+// its definition no longer names is taken for the hub version, as a
+// definition without conversion promises.
+func decodeUnstructured(r *Resource, data []byte) (Object, *Version, error) {
+	content := map[string]any{}
+	if err := utiljson.Unmarshal(data, &content); err != nil {
+		return nil, nil, err
+	}
+	obj := &unstructured.Unstructured{Object: content}
+	version, err := storedVersion(r, runtime.TypeMeta{APIVersion: obj.GetAPIVersion(), Kind: obj.GetKind()})
+	if err != nil {
+		version = r.Hub()
+		obj.SetGroupVersionKind(version.WithKind(r.Kind))
+	}
+	return obj, version, nil
+}
+
+// storedVersion finds the version of r that a stored object says it is in.
+func storedVersion(r *Resource, meta runtime.TypeMeta) (*Version, error) {
+	gv, err := schema.ParseGroupVersion(meta.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Versions {
+		if r.Versions[i].GroupVersion == gv && r.Kind == meta.Kind {
+			return &r.Versions[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%s %s is not a version of %s", meta.APIVersion, meta.Kind, r.GroupResource())
+}
+
+func isUnstructured(obj Object) bool {
+	_, ok := obj.(*unstructured.Unstructured)
+	return ok
+}
