@@ -1,0 +1,40 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	internalapi "k8s.io/cri-api/pkg/apis"
+	remote "k8s.io/cri-client/pkg"
+)
+
+// Dial connects to the CRI services of a runtime, waiting until they answer
+// or ctx ends. imageEndpoint "" means that one endpoint serves both.
+func Dial(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout time.Duration) (internalapi.RuntimeService, internalapi.ImageManagerService, error) {
+	if runtimeEndpoint == "" {
+		return nil, nil, fmt.Errorf("no container runtime: set containerRuntimeEndpoint (--container-runtime-endpoint), for example unix:///run/containerd/containerd.sock")
+	}
+	if imageEndpoint == "" {
+		imageEndpoint = runtimeEndpoint
+	}
+	var last error
+	for {
+		runtime, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(runtimeEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).Build(ctx)
+		if err == nil {
+			images, err := remote.NewRemoteImageServiceBuilder().WithEndpoint(imageEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).Build(ctx)
+			if err == nil {
+				return runtime, images, nil
+			}
+			_ = runtime.Close(ctx)
+			last = err
+		} else {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("connect to the container runtime at %s: %w", runtimeEndpoint, last)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

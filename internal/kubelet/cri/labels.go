@@ -1,0 +1,127 @@
+package cri
+
+import (
+	"encoding/json"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// The annotations by which a kubelet recognises its own containers after a
+// restart. The names are upstream's, so that a node can change from one
+// kubelet to the other without restarting a container.
+const (
+	annotationHash                     = "io.kubernetes.container.hash"
+	annotationRestartCount             = "io.kubernetes.container.restartCount"
+	annotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
+	annotationTerminationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPreStopHandler           = "io.kubernetes.container.preStopHandler"
+	annotationPorts                    = "io.kubernetes.container.ports"
+	annotationPodDeletionGracePeriod   = "io.kubernetes.pod.deletionGracePeriod"
+	annotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// PodLabels are the labels of a pod's sandbox: the pod's own and its identity.
+func PodLabels(pod *v1.Pod) map[string]string {
+	labels := make(map[string]string, len(pod.Labels)+3)
+	for k, v := range pod.Labels {
+		labels[k] = v
+	}
+	labels[kubelettypes.KubernetesPodNameLabel] = pod.Name
+	labels[kubelettypes.KubernetesPodNamespaceLabel] = pod.Namespace
+	labels[kubelettypes.KubernetesPodUIDLabel] = string(pod.UID)
+	return labels
+}
+
+// ContainerLabels are the labels of one container of a pod.
+func ContainerLabels(pod *v1.Pod, name string) map[string]string {
+	return map[string]string{
+		kubelettypes.KubernetesPodNameLabel:       pod.Name,
+		kubelettypes.KubernetesPodNamespaceLabel:  pod.Namespace,
+		kubelettypes.KubernetesPodUIDLabel:        string(pod.UID),
+		kubelettypes.KubernetesContainerNameLabel: name,
+	}
+}
+
+// ContainerAnnotations hold what must survive the kubelet: the identity of
+// the container's specification, its restart count and how to end it.
+func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, hash string) map[string]string {
+	a := map[string]string{
+		annotationHash:                     hash,
+		annotationRestartCount:             strconv.Itoa(restartCount),
+		annotationTerminationMessagePath:   c.TerminationMessagePath,
+		annotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if pod.DeletionGracePeriodSeconds != nil {
+		a[annotationPodDeletionGracePeriod] = strconv.FormatInt(*pod.DeletionGracePeriodSeconds, 10)
+	}
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		a[annotationPodTerminationGrace] = strconv.FormatInt(*pod.Spec.TerminationGracePeriodSeconds, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
+			a[annotationPreStopHandler] = string(raw)
+		}
+	}
+	if len(c.Ports) > 0 {
+		if raw, err := json.Marshal(c.Ports); err == nil {
+			a[annotationPorts] = string(raw)
+		}
+	}
+	return a
+}
+
+func restartCountOf(s *runtimeapi.ContainerStatus) int {
+	if n, err := strconv.Atoi(s.GetAnnotations()[annotationRestartCount]); err == nil {
+		return n
+	}
+	return int(s.GetMetadata().GetAttempt())
+}
+
+func int64Annotation(annotations map[string]string, key string) *int64 {
+	n, err := strconv.ParseInt(annotations[key], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+// RestoredPod rebuilds from a container's annotations the little of a pod's
+// specification that ending the container needs. It is for containers whose
+// pod no source knows any more.
+func RestoredPod(p *Pod) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.UID, pod.Name, pod.Namespace = p.UID, p.Name, p.Namespace
+	for _, c := range p.Containers {
+		spec := v1.Container{
+			Name:                     c.Name,
+			TerminationMessagePath:   c.Annotations[annotationTerminationMessagePath],
+			TerminationMessagePolicy: v1.TerminationMessagePolicy(c.Annotations[annotationTerminationMessagePolicy]),
+		}
+		if raw := c.Annotations[annotationPreStopHandler]; raw != "" {
+			var h v1.LifecycleHandler
+			if json.Unmarshal([]byte(raw), &h) == nil {
+				spec.Lifecycle = &v1.Lifecycle{PreStop: &h}
+			}
+		}
+		if raw := c.Annotations[annotationPorts]; raw != "" {
+			_ = json.Unmarshal([]byte(raw), &spec.Ports)
+		}
+		known := false
+		for i := range pod.Spec.Containers {
+			known = known || pod.Spec.Containers[i].Name == c.Name
+		}
+		if !known {
+			pod.Spec.Containers = append(pod.Spec.Containers, spec)
+		}
+		if g := int64Annotation(c.Annotations, annotationPodTerminationGrace); g != nil {
+			pod.Spec.TerminationGracePeriodSeconds = g
+		}
+		if g := int64Annotation(c.Annotations, annotationPodDeletionGracePeriod); g != nil {
+			pod.DeletionGracePeriodSeconds = g
+		}
+	}
+	return pod
+}

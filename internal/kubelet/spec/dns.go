@@ -1,0 +1,120 @@
+package spec
+
+import (
+	"bufio"
+	"bytes"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The resolver's limits.
+const (
+	maxNameservers = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+// DNS is what the pod's resolv.conf will say, by the pod's policy, the
+// cluster's DNS servers and the host's own file.
+func DNS(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
+	servers, searches, options := parseResolvConf(node.ResolvConf)
+	out := &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: options}
+	policy := pod.Spec.DNSPolicy
+	cluster := policy == v1.DNSClusterFirstWithHostNet || ((policy == v1.DNSClusterFirst || policy == "") && !pod.Spec.HostNetwork)
+	switch {
+	case policy == v1.DNSNone:
+		out = &runtimeapi.DNSConfig{}
+	case cluster && len(node.ClusterDNS) > 0:
+		out.Servers = node.ClusterDNS
+		out.Options = []string{"ndots:5"}
+		if node.ClusterDomain != "" {
+			domain := node.ClusterDomain
+			out.Searches = unique(append([]string{pod.Namespace + ".svc." + domain, "svc." + domain, domain}, searches...))
+		}
+	case len(servers) == 0:
+		out.Servers = []string{"127.0.0.1"}
+		out.Searches = []string{"."}
+	}
+	if extra := pod.Spec.DNSConfig; extra != nil {
+		out.Servers = unique(append(slices.Clone(out.Servers), extra.Nameservers...))
+		out.Searches = unique(append(slices.Clone(out.Searches), extra.Searches...))
+		out.Options = mergeOptions(out.Options, extra.Options)
+	}
+	return limit(out)
+}
+
+// ClusterDNSMissing says whether the pod asks for cluster DNS on a node that
+// knows no DNS server, so that it falls back to the host's.
+func ClusterDNSMissing(pod *v1.Pod, node *Node) bool {
+	policy := pod.Spec.DNSPolicy
+	return len(node.ClusterDNS) == 0 && (policy == v1.DNSClusterFirstWithHostNet || (policy == v1.DNSClusterFirst && !pod.Spec.HostNetwork))
+}
+
+func limit(c *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
+	if len(c.Servers) > maxNameservers {
+		c.Servers = c.Servers[:maxNameservers]
+	}
+	if len(c.Searches) > maxSearches {
+		c.Searches = c.Searches[:maxSearches]
+	}
+	for len(strings.Join(c.Searches, " ")) > maxSearchChars {
+		c.Searches = c.Searches[:len(c.Searches)-1]
+	}
+	return c
+}
+
+func unique(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// mergeOptions lets an option of the pod replace one of the same name.
+func mergeOptions(base []string, extra []v1.PodDNSConfigOption) []string {
+	out := slices.Clone(base)
+	for _, o := range extra {
+		text := o.Name
+		if o.Value != nil && *o.Value != "" {
+			text += ":" + *o.Value
+		}
+		at := slices.IndexFunc(out, func(s string) bool { name, _, _ := strings.Cut(s, ":"); return name == o.Name })
+		if at >= 0 {
+			out[at] = text
+		} else {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func parseResolvConf(raw []byte) (servers, searches, options []string) {
+	scanner := bufio.NewScanner(bytes.NewReader(raw))
+	for scanner.Scan() {
+		f := strings.Fields(scanner.Text())
+		if len(f) < 2 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], ";") {
+			continue
+		}
+		switch f[0] {
+		case "nameserver":
+			servers = append(servers, f[1])
+		case "search":
+			searches = nil
+			for _, s := range f[1:] {
+				if s != "." {
+					s = strings.TrimSuffix(s, ".")
+				}
+				searches = append(searches, s)
+			}
+		case "options":
+			options = unique(append(options, f[1:]...))
+		}
+	}
+	return servers, searches, options
+}

@@ -1,0 +1,213 @@
+package spec
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+)
+
+// The kernel's bounds and units of the CPU controls.
+const (
+	minShares     = 2
+	maxShares     = 262144
+	sharesPerCPU  = 1024
+	QuotaPeriod   = 100000 // microseconds
+	minQuota      = 1000   // microseconds
+	systemReserve = 3      // above the adjustment of guaranteed pods
+)
+
+// The OOM score adjustments of the service classes.
+const (
+	guaranteedOOMScore = -997
+	bestEffortOOMScore = 1000
+)
+
+// systemCriticalPriority is the priority from which a pod counts as critical.
+const systemCriticalPriority = 2 * 1000000000
+
+// QOSClass computes the pod's quality of service class from its requests and
+// limits of CPU and memory.
+func QOSClass(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	return computeQOS(pod)
+}
+
+func computeQOS(pod *v1.Pod) v1.PodQOSClass {
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return qosOf([]v1.ResourceRequirements{*pod.Spec.Resources})
+	}
+	var all []v1.ResourceRequirements
+	for i := range pod.Spec.Containers {
+		all = append(all, pod.Spec.Containers[i].Resources)
+	}
+	for i := range pod.Spec.InitContainers {
+		all = append(all, pod.Spec.InitContainers[i].Resources)
+	}
+	return qosOf(all)
+}
+
+func qosOf(all []v1.ResourceRequirements) v1.PodQOSClass {
+	guaranteed, any := true, false
+	for _, r := range all {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			request, limit := r.Requests[name], r.Limits[name]
+			if !request.IsZero() || !limit.IsZero() {
+				any = true
+			}
+			if limit.IsZero() || (!request.IsZero() && request.Cmp(limit) != 0) {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case !any:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// CPUShares turns thousandths of a CPU into cgroup v1 shares.
+func CPUShares(milli int64) int64 {
+	if milli == 0 {
+		return minShares
+	}
+	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
+}
+
+// CPUQuota turns thousandths of a CPU into microseconds of each period, 0 for none.
+func CPUQuota(milli int64) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*QuotaPeriod/1000, minQuota)
+}
+
+// Resources are the runtime's controls for one container of the pod.
+// memoryCapacity is the node's, in bytes.
+func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool) *runtimeapi.LinuxContainerResources {
+	request, requested := c.Resources.Requests[v1.ResourceCPU]
+	limit := c.Resources.Limits[v1.ResourceCPU]
+	if !requested && !limit.IsZero() {
+		request = limit
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          CPUShares(request.MilliValue()),
+		MemoryLimitInBytes: quantity(c.Resources.Limits, v1.ResourceMemory),
+		OomScoreAdj:        OOMScore(pod, c, memoryCapacity),
+	}
+	if cfsQuota {
+		r.CpuPeriod = QuotaPeriod
+		r.CpuQuota = CPUQuota(limit.MilliValue())
+		if r.CpuQuota == 0 {
+			r.CpuPeriod = 0
+		}
+	}
+	return r
+}
+
+func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
+	q := list[name]
+	return q.Value()
+}
+
+// OOMScore is the adjustment by which the kernel chooses whom to kill when
+// memory runs out: containers that use more than they asked for go first.
+func OOMScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
+	if pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority {
+		return guaranteedOOMScore
+	}
+	switch QOSClass(pod) {
+	case v1.PodQOSGuaranteed:
+		return guaranteedOOMScore
+	case v1.PodQOSBestEffort:
+		return bestEffortOOMScore
+	}
+	score := func(request int64) int64 {
+		if memoryCapacity <= 0 {
+			return 999
+		}
+		return min(max(1000-1000*request/memoryCapacity, systemReserve), 999)
+	}
+	adjustment := score(quantity(c.Resources.Requests, v1.ResourceMemory))
+	if plan.IsSidecar(c) {
+		for i := range pod.Spec.Containers {
+			adjustment = min(adjustment, score(quantity(pod.Spec.Containers[i].Resources.Requests, v1.ResourceMemory)))
+		}
+	}
+	return adjustment
+}
+
+// PodResources are the controls of the pod's own cgroup. A limit is set only
+// when every container has one.
+func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResources {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	cpuLimited, memoryLimited := true, true
+	count := func(c *v1.Container) {
+		cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
+	}
+	for i := range pod.Spec.Containers {
+		count(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		count(&pod.Spec.InitContainers[i])
+	}
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
+	}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(requests.Cpu().MilliValue())}
+	if QOSClass(pod) == v1.PodQOSBestEffort {
+		r.CpuShares = minShares
+		return r
+	}
+	if cpuLimited && cfsQuota {
+		r.CpuPeriod, r.CpuQuota = QuotaPeriod, CPUQuota(limits.Cpu().MilliValue())
+	}
+	if memoryLimited {
+		r.MemoryLimitInBytes = limits.Memory().Value()
+	}
+	return r
+}
+
+// ToRequirements reads a running container's controls back as the status
+// reports them. Requests that the controls cannot tell come from the specification.
+func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources) *v1.ResourceRequirements {
+	out := c.Resources.DeepCopy()
+	if running == nil {
+		return out
+	}
+	if q := running.GetCpuQuota(); q > 0 && running.GetCpuPeriod() > 0 {
+		milli := (q*1000 + running.GetCpuPeriod() - 1) / running.GetCpuPeriod()
+		if want := c.Resources.Limits[v1.ResourceCPU]; CPUQuota(want.MilliValue()) != q {
+			set(&out.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
+		}
+	}
+	if m := running.GetMemoryLimitInBytes(); m > 0 {
+		if want := c.Resources.Limits[v1.ResourceMemory]; want.Value() != m {
+			set(&out.Limits, v1.ResourceMemory, *resource.NewQuantity(m, resource.BinarySI))
+		}
+	}
+	if s := running.GetCpuShares(); s > 0 {
+		want, ok := c.Resources.Requests[v1.ResourceCPU]
+		if ok && CPUShares(want.MilliValue()) != s {
+			set(&out.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((s*1000+sharesPerCPU-1)/sharesPerCPU, resource.DecimalSI))
+		}
+	}
+	return out
+}
+
+func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+	if *list == nil {
+		*list = v1.ResourceList{}
+	}
+	(*list)[name] = q
+}

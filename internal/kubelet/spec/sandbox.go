@@ -1,0 +1,192 @@
+// Package spec turns a pod's specification into what the container runtime
+// is asked for: sandbox and container configurations, environment, DNS,
+// hosts file, security and resource controls. It is pure; whatever it needs
+// from the cluster comes in as values or as small lookup interfaces.
+package spec
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+)
+
+// Node is what every pod's configuration depends on besides the pod.
+type Node struct {
+	Name           string
+	IPs            []string // primary first
+	Hostname       string
+	ClusterDNS     []string
+	ClusterDomain  string
+	PodLogsDir     string
+	ResolvConf     []byte // of the host
+	MemoryCapacity int64
+	Allocatable    v1.ResourceList
+	CFSQuota       bool
+	SeccompDefault bool
+	SeccompRoot    string
+	// RestrictSysctls names the sysctls allowed besides the safe ones.
+	DefaultSysctls map[string]string
+}
+
+// PodName is how messages name a pod: name_namespace(uid).
+func PodName(pod *v1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// PodLogDirectory is the folder of a pod's container logs.
+func PodLogDirectory(root, namespace, name, uid string) string {
+	return filepath.Join(root, namespace+"_"+name+"_"+uid)
+}
+
+// ContainerLogPath is a container's log below its pod's folder.
+func ContainerLogPath(name string, restartCount int) string {
+	return filepath.Join(name, fmt.Sprintf("%d.log", restartCount))
+}
+
+const maxHostname = 63
+
+// HostName returns the pod's hostname and, if it has one, its domain.
+func HostName(pod *v1.Pod, clusterDomain string) (hostname, domain string, err error) {
+	if pod.Spec.HostnameOverride != nil {
+		return *pod.Spec.HostnameOverride, "", nil
+	}
+	hostname = pod.Name
+	if pod.Spec.Hostname != "" {
+		hostname = pod.Spec.Hostname
+	}
+	if len(hostname) > maxHostname {
+		hostname = strings.TrimRight(hostname[:maxHostname], "-.")
+	}
+	if hostname == "" {
+		return "", "", fmt.Errorf("hostname from pod name %q is empty", pod.Name)
+	}
+	if pod.Spec.Subdomain != "" {
+		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, clusterDomain)
+	}
+	return hostname, domain, nil
+}
+
+// Sandbox is the configuration of a pod's sandbox. cgroupParent is "" where
+// pods have no cgroup of their own.
+func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userNamespace *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		LogDirectory: PodLogDirectory(node.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)),
+		Labels:       cri.PodLabels(pod),
+		Annotations:  pod.Annotations,
+		DnsConfig:    DNS(pod, node),
+	}
+	if !pod.Spec.HostNetwork {
+		hostname, domain, err := HostName(pod, node.ClusterDomain)
+		if err != nil {
+			return nil, err
+		}
+		if pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN && domain != "" {
+			hostname = hostname + "." + domain
+			if len(hostname) > 64 {
+				return nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (64 characters is the max, %d characters requested)", hostname, len(hostname))
+			}
+		}
+		config.Hostname = hostname
+		config.PortMappings = portMappings(pod)
+	} else if pod.Spec.HostnameOverride != nil {
+		config.Hostname = *pod.Spec.HostnameOverride
+	}
+	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent: cgroupParent,
+		SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: namespaces(pod, "", userNamespace),
+			Privileged:       privileged(pod),
+			Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		},
+		Sysctls:   map[string]string{},
+		Resources: PodResources(pod, node.CFSQuota),
+	}
+	for name, value := range node.DefaultSysctls {
+		config.Linux.Sysctls[name] = value
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		out := config.Linux.SecurityContext
+		for _, s := range sc.Sysctls {
+			config.Linux.Sysctls[s.Name] = s.Value
+		}
+		if sc.RunAsUser != nil {
+			out.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
+		}
+		if sc.RunAsGroup != nil {
+			out.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
+		}
+		if sc.FSGroup != nil {
+			out.SupplementalGroups = append(out.SupplementalGroups, *sc.FSGroup)
+		}
+		out.SupplementalGroups = append(out.SupplementalGroups, sc.SupplementalGroups...)
+		if sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+			out.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+		}
+		out.SelinuxOptions = seLinux(sc.SELinuxOptions)
+	}
+	return config, nil
+}
+
+func privileged(pod *v1.Pod) bool {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	add := func(c *v1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort == 0 {
+				continue
+			}
+			protocol := runtimeapi.Protocol_TCP
+			switch port.Protocol {
+			case v1.ProtocolUDP:
+				protocol = runtimeapi.Protocol_UDP
+			case v1.ProtocolSCTP:
+				protocol = runtimeapi.Protocol_SCTP
+			}
+			out = append(out, &runtimeapi.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol})
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		add(&pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+// namespaces says which namespaces the containers share. target is the
+// container whose process namespace an ephemeral container joins.
+func namespaces(pod *v1.Pod, target string, userNamespace *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
+	o := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: userNamespace}
+	if pod.Spec.HostNetwork {
+		o.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		o.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		o.Pid = runtimeapi.NamespaceMode_NODE
+	case target != "":
+		o.Pid, o.TargetId = runtimeapi.NamespaceMode_TARGET, target
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		o.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return o
+}

@@ -1,0 +1,170 @@
+package spec
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+var maskedPaths = []string{
+	"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+	"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+	"/sys/firmware", "/sys/devices/virtual/powercap",
+}
+
+var readonlyPaths = []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+// effective merges the pod's security context into the container's.
+func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
+	out := &v1.SecurityContext{}
+	if c.SecurityContext != nil {
+		out = c.SecurityContext.DeepCopy()
+	}
+	p := pod.Spec.SecurityContext
+	if p == nil {
+		return out
+	}
+	if out.SELinuxOptions == nil {
+		out.SELinuxOptions = p.SELinuxOptions
+	}
+	if out.RunAsUser == nil {
+		out.RunAsUser = p.RunAsUser
+	}
+	if out.RunAsGroup == nil {
+		out.RunAsGroup = p.RunAsGroup
+	}
+	if out.RunAsNonRoot == nil {
+		out.RunAsNonRoot = p.RunAsNonRoot
+	}
+	if out.SeccompProfile == nil {
+		out.SeccompProfile = p.SeccompProfile
+	}
+	if out.AppArmorProfile == nil {
+		out.AppArmorProfile = p.AppArmorProfile
+	}
+	return out
+}
+
+// VerifyNonRoot refuses a container that must not run as root and would.
+// imageUID is nil where the image names no numeric user.
+func VerifyNonRoot(pod *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) error {
+	sc := effective(pod, c)
+	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
+		return nil
+	}
+	if sc.RunAsUser != nil {
+		if *sc.RunAsUser == 0 {
+			return fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", PodName(pod), c.Name)
+		}
+		return nil
+	}
+	switch {
+	case imageUID != nil && *imageUID == 0, imageUID == nil && imageUser == "":
+		return fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", PodName(pod), c.Name)
+	case imageUID == nil:
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", imageUser, PodName(pod), c.Name)
+	}
+	return nil
+}
+
+func security(pod *v1.Pod, c *v1.Container, node *Node, imageUID *int64, imageUser, target string, userNamespace *runtimeapi.UserNamespace) *runtimeapi.LinuxContainerSecurityContext {
+	sc := effective(pod, c)
+	out := &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(pod, target, userNamespace),
+		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
+		Privileged:       sc.Privileged != nil && *sc.Privileged,
+		SelinuxOptions:   seLinux(sc.SELinuxOptions),
+		MaskedPaths:      maskedPaths,
+		ReadonlyPaths:    readonlyPaths,
+	}
+	if sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount {
+		out.MaskedPaths, out.ReadonlyPaths = []string{}, []string{}
+	}
+	switch {
+	case sc.RunAsUser != nil:
+		out.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
+	case imageUID != nil:
+		out.RunAsUser = &runtimeapi.Int64Value{Value: *imageUID}
+	default:
+		out.RunAsUsername = imageUser
+	}
+	if sc.RunAsGroup != nil {
+		out.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
+	}
+	if sc.Capabilities != nil {
+		out.Capabilities = &runtimeapi.Capability{}
+		for _, add := range sc.Capabilities.Add {
+			out.Capabilities.AddCapabilities = append(out.Capabilities.AddCapabilities, string(add))
+		}
+		for _, drop := range sc.Capabilities.Drop {
+			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(drop))
+		}
+	}
+	if p := pod.Spec.SecurityContext; p != nil {
+		if p.FSGroup != nil {
+			out.SupplementalGroups = append(out.SupplementalGroups, *p.FSGroup)
+		}
+		out.SupplementalGroups = append(out.SupplementalGroups, p.SupplementalGroups...)
+		if p.SupplementalGroupsPolicy != nil && *p.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+			out.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+		}
+	}
+	out.Seccomp = seccomp(sc, node)
+	out.Apparmor = appArmor(pod, c, sc)
+	return out
+}
+
+func seccomp(sc *v1.SecurityContext, node *Node) *runtimeapi.SecurityProfile {
+	if sc.SeccompProfile == nil || (sc.Privileged != nil && *sc.Privileged) {
+		if node.SeccompDefault && (sc.Privileged == nil || !*sc.Privileged) {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	switch sc.SeccompProfile.Type {
+	case v1.SeccompProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	case v1.SeccompProfileTypeLocalhost:
+		file := ""
+		if sc.SeccompProfile.LocalhostProfile != nil {
+			file = *sc.SeccompProfile.LocalhostProfile
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(node.SeccompRoot, file)}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+}
+
+func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.SecurityProfile {
+	if sc.AppArmorProfile == nil {
+		switch profile := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; {
+		case profile == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		case profile == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+		case strings.HasPrefix(profile, v1.DeprecatedAppArmorBetaProfileNamePrefix):
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: strings.TrimPrefix(profile, v1.DeprecatedAppArmorBetaProfileNamePrefix)}
+		}
+		return nil
+	}
+	switch sc.AppArmorProfile.Type {
+	case v1.AppArmorProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	case v1.AppArmorProfileTypeLocalhost:
+		if sc.AppArmorProfile.LocalhostProfile != nil {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *sc.AppArmorProfile.LocalhostProfile}
+		}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+}
+
+func seLinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
