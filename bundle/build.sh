@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Builds what a node needs beside the coracle binary, from pinned Go modules
+# and without any registry, into bin/bundle (or $BUNDLE_DIR):
+#
+#   bin/     containerd, its runc shim, ctr, runc, etcdctl
+#   cni/     bridge, host-local, loopback
+#   images/  pause.tar, frontend.tar (OCI image layouts)
+#
+# Does nothing when the inputs have not changed since the last build.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+out=${BUNDLE_DIR:-$root/bin/bundle}
+packages=(gcc libc6-dev pkg-config libseccomp-dev busybox-static)
+
+say() { echo "bundle: $*" >&2; }
+
+inputs() {
+	{
+		go version
+		go env GOARCH
+		find "$here" "$root/examples/frontend" -type f | LC_ALL=C sort | xargs sha256sum
+		sha256sum /bin/busybox
+	} | sha256sum | cut -d' ' -f1
+}
+
+install_packages() {
+	local missing=()
+	for p in "${packages[@]}"; do
+		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+	done
+	[ ${#missing[@]} -eq 0 ] && return
+	if [ "$(id -u)" != 0 ]; then
+		say "needs the Debian packages ${missing[*]}; run as root, or: sudo apt-get install ${missing[*]}"
+		exit 1
+	fi
+	say "installing ${missing[*]}"
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build OUTPUT PACKAGE [FLAG...]: a static program without symbol tables.
+build() {
+	local output=$1 package=$2
+	shift 2
+	say "building $(basename "$output")"
+	(cd "$here" && CGO_ENABLED=${CGO_ENABLED:-0} go build -trimpath -buildvcs=false -o "$output" "$@" "$package")
+}
+
+version() { (cd "$here" && go list -m -f '{{.Version}}' "$1"); }
+
+install_packages
+want=$(inputs)
+if [ "$(cat "$out/.inputs" 2>/dev/null)" = "$want" ]; then
+	say "up to date in $out"
+	exit 0
+fi
+mkdir -p "$out"/{bin,cni,images,.work}
+rm -f "$out/.inputs"
+
+containerd=github.com/containerd/containerd/v2
+containerd_flags=(
+	-tags "no_btrfs no_devmapper no_zfs no_tracing"
+	-ldflags "-s -w -X $containerd/version.Version=$(version $containerd) -X $containerd/version.Revision="
+)
+build "$out/bin/containerd" $containerd/cmd/containerd "${containerd_flags[@]}"
+build "$out/bin/ctr" $containerd/cmd/ctr "${containerd_flags[@]}"
+containerd_flags[1]+=" no_grpc"
+build "$out/bin/containerd-shim-runc-v2" $containerd/cmd/containerd-shim-runc-v2 "${containerd_flags[@]}"
+# runc enters namespaces in C before Go starts, and filters with libseccomp.
+CGO_ENABLED=1 build "$out/bin/runc" github.com/opencontainers/runc \
+	-tags "seccomp netgo osusergo urfave_cli_no_docs runc_nocriu" -buildmode=pie \
+	-ldflags "-s -w -linkmode external -extldflags -static-pie -X main.version=$(version github.com/opencontainers/runc | tr -d v)"
+build "$out/bin/etcdctl" go.etcd.io/etcd/etcdctl/v3 -ldflags "-s -w"
+for plugin in main/bridge main/loopback ipam/host-local; do
+	build "$out/cni/$(basename $plugin)" github.com/containernetworking/plugins/plugins/$plugin \
+		-ldflags "-s -w -X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=$(version github.com/containernetworking/plugins)"
+done
+
+build "$out/.work/mkimage" ./mkimage
+build "$out/.work/pause" ./pause -ldflags "-s -w"
+(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$out/.work/frontend" ./examples/frontend)
+arch=$(go env GOARCH)
+say "packing images"
+"$out/.work/mkimage" -o "$out/images/pause.tar" -name coracle.internal/pause:1.0 -arch "$arch" \
+	-user 65535:65535 -entrypoint /pause "/pause=$out/.work/pause"
+links=()
+for applet in $(/bin/busybox --list); do
+	[ "$applet" = busybox ] || links+=("/bin/$applet->busybox")
+done
+"$out/.work/mkimage" -o "$out/images/frontend.tar" -name coracle.internal/frontend:1.0 -arch "$arch" \
+	-ports 80/tcp -entrypoint /frontend "/frontend=$out/.work/frontend" "/bin/busybox=/bin/busybox" "${links[@]}"
+
+rm -rf "$out/.work"
+echo "$want" >"$out/.inputs"
+say "done in $out"
