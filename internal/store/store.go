@@ -68,8 +68,8 @@ type Event struct {
 // Batch is what a watch delivers at a time. Events are in revision order and
 // never split a revision. Revision says how far the watcher now knows
 // everything; a batch without events reports progress only. A batch with Err
-// set is the last one: the watch has ended (ErrCompacted, ErrUnavailable or
-// the context's error) and the channel is closed.
+// set (ErrCompacted or ErrUnavailable) is the last one and carries nothing
+// else. When the context ends the channel is just closed.
 type Batch struct {
 	Events   []Event
 	Revision int64
