@@ -1,0 +1,74 @@
+// Package controller runs controllers: small reconcilers that watch objects
+// through shared informers and write what should be different.
+//
+//	leader.Run ──▶ Runner.Run ──▶ one goroutine tree per controller
+//	                                 Descriptor.New(env) ──▶ Controller.Run(ctx)
+//	                                        ▲                    │ error or panic
+//	                                        └──── back-off ◀─────┘
+//
+// A controller is built from three parts of this package: Sources (what to
+// watch, and which keys an event touches), a Queue (keys to reconcile) and a
+// sync function. Serve ties them together and takes them apart again.
+package controller
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coracle-io/coracle/internal/client"
+)
+
+// Controller is one control loop. Run blocks until ctx is done and returns
+// nil then; any other return is a failure, after which the Runner builds and
+// runs a new instance. No goroutine outlives Run.
+type Controller interface {
+	Run(ctx context.Context) error
+}
+
+// Func is a Controller made of a function.
+type Func func(ctx context.Context) error
+
+// Run calls f.
+func (f Func) Run(ctx context.Context) error { return f(ctx) }
+
+// Descriptor says how a controller is called, who it acts as and how to
+// build one.
+type Descriptor struct {
+	// Name is the controller's name in --controllers.
+	Name string
+	// Aliases are older names that --controllers also accepts.
+	Aliases []string
+	// ServiceAccount in kube-system is the identity of its requests.
+	ServiceAccount string
+	// EventSource is the component that its events name.
+	EventSource string
+	// OffByDefault controllers run only if --controllers names them.
+	OffByDefault bool
+	// New builds an instance. It must not block and must not start anything.
+	New func(env *Env) (Controller, error)
+}
+
+// Env is what a controller works with.
+type Env struct {
+	// Client acts as the controller's own service account.
+	Client *client.Client
+	// Events records events under the controller's name.
+	Events record.EventRecorder
+	// Options are the command line's.
+	Options *Options
+	// StartInformers starts those of Client.Informers that are not running
+	// yet. They outlive the controller that asked first.
+	StartInformers func()
+}
+
+// serviceAccountUser is the user name of a service account in kube-system.
+func serviceAccountUser(name string) string {
+	return "system:serviceaccount:" + metav1.NamespaceSystem + ":" + name
+}
+
+// serviceAccountGroups are the groups of every service account in kube-system.
+func serviceAccountGroups() []string {
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + metav1.NamespaceSystem, "system:authenticated"}
+}

@@ -1,0 +1,163 @@
+// Package controllertest runs a controller against client-go's fake
+// clientset, made to behave a little more like an API server: it generates
+// names, sets UIDs, resource versions and creation times, and counts
+// generations.
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Cluster is a fake API server and what a controller needs of it.
+type Cluster struct {
+	Fake   *fake.Clientset
+	Env    *controller.Env
+	Events *record.FakeRecorder
+
+	t       *testing.T
+	writes  atomic.Int64
+	stopped chan struct{}
+}
+
+// New makes a cluster that holds objects. It is taken down when the test
+// ends.
+func New(t *testing.T, objects ...runtime.Object) *Cluster {
+	c := &Cluster{t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000), stopped: make(chan struct{})}
+	c.Fake.PrependReactor("create", "*", c.admit)
+	c.Fake.PrependReactor("update", "*", c.admit)
+	for _, o := range objects {
+		c.fill(o.(metav1.Object))
+		if err := c.Fake.Tracker().Add(o); err != nil {
+			t.Fatalf("adding %T: %v", o, err)
+		}
+	}
+	factory := informers.NewSharedInformerFactory(c.Fake, 0)
+	c.Env = &controller.Env{
+		Client:         &client.Client{Kubernetes: c.Fake, Informers: factory},
+		Events:         c.Events,
+		Options:        controller.DefaultOptions(),
+		StartInformers: func() { factory.Start(c.stopped) },
+	}
+	t.Cleanup(func() {
+		close(c.stopped)
+		factory.Shutdown()
+	})
+	return c
+}
+
+// admit fills in what the API server would, and lets the request pass.
+func (c *Cluster) admit(action clienttesting.Action) (bool, runtime.Object, error) {
+	var object runtime.Object
+	switch a := action.(type) {
+	case clienttesting.CreateActionImpl:
+		object = a.Object
+	case clienttesting.UpdateActionImpl:
+		object = a.Object
+	}
+	if o, ok := object.(metav1.Object); ok {
+		c.fill(o)
+	}
+	return false, nil, nil
+}
+
+func (c *Cluster) fill(o metav1.Object) {
+	n := c.writes.Add(1)
+	if o.GetName() == "" {
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), n))
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%s-%d", o.GetName(), n)))
+	}
+	if o.GetCreationTimestamp().Time.IsZero() {
+		o.SetCreationTimestamp(metav1.Now())
+	}
+	o.SetResourceVersion(strconv.FormatInt(n, 10))
+}
+
+// Run runs a controller until the test ends, and fails the test if it
+// returns earlier, fails or does not stop.
+func (c *Cluster) Run(build func(env *controller.Env) (controller.Controller, error)) {
+	c.t.Helper()
+	k, err := build(c.Env)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("controller: %v", err)
+		}
+	})
+}
+
+// Eventually waits until get returns want. Failing that, it shows the
+// difference.
+func Eventually[T any](t *testing.T, get func() T, want T) {
+	t.Helper()
+	var got T
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if got = get(); equality.Semantic.DeepEqual(got, want) {
+			return
+		}
+	}
+	t.Fatalf("want and got differ (-want +got):\n%s", cmp.Diff(want, got))
+}
+
+// Recorded drains the events recorded so far: "type reason message" each.
+func (c *Cluster) Recorded() []string {
+	var events []string
+	for {
+		select {
+		case e := <-c.Events.Events:
+			events = append(events, e)
+		default:
+			return events
+		}
+	}
+}
+
+// Pods lists the pods of a namespace.
+func (c *Cluster) Pods(namespace string) []v1.Pod {
+	c.t.Helper()
+	list, err := c.Fake.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// SetReady makes a pod Running and ready since a time.
+func (c *Cluster) SetReady(namespace, name string, since time.Time) {
+	c.t.Helper()
+	p, err := c.Fake.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p.Status.Phase = v1.PodRunning
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
+	if _, err := c.Fake.CoreV1().Pods(namespace).UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}

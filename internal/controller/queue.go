@@ -1,0 +1,96 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+// Queue holds the keys that a controller has to reconcile. A key is handed
+// to one worker at a time; a key added while it is being worked on is worked
+// on once more afterwards.
+type Queue[K comparable] struct {
+	name  string
+	sync  func(context.Context, K) error
+	queue workqueue.TypedRateLimitingInterface[K]
+}
+
+// Key names an object: "namespace/name", or "name" if it has no namespace.
+type Key = cache.ObjectName
+
+// NewQueue makes a queue whose keys are reconciled by sync. A key for which
+// sync returns an error or panics is tried again after 5 ms, then after twice
+// as long each time, up to 1000 s. Run must be called, or the queue leaks.
+func NewQueue[K comparable](name string, sync func(context.Context, K) error) *Queue[K] {
+	return &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second),
+		workqueue.TypedRateLimitingQueueConfig[K]{Name: name},
+	)}
+}
+
+// Add asks for a key to be reconciled now.
+func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
+
+// AddAfter asks for a key to be reconciled after a delay. Of several delays
+// pending for one key the shortest wins.
+func (q *Queue[K]) AddAfter(key K, delay time.Duration) { q.queue.AddAfter(key, delay) }
+
+// Len is the number of keys that wait for a worker.
+func (q *Queue[K]) Len() int { return q.queue.Len() }
+
+// Workers returns the task that reconciles keys with n workers until its
+// context is done. The queue cannot be used again after that.
+func (q *Queue[K]) Workers(n int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, q.queue.ShutDown)
+		defer stop()
+		var workers sync.WaitGroup
+		for range max(n, 1) {
+			workers.Go(func() {
+				for q.next(ctx) {
+				}
+			})
+		}
+		workers.Wait()
+		return nil
+	}
+}
+
+// next reconciles one key and reports whether there may be more.
+func (q *Queue[K]) next(ctx context.Context) bool {
+	key, quit := q.queue.Get()
+	if quit {
+		return false
+	}
+	defer q.queue.Done(key)
+	log := klog.FromContext(ctx)
+	err := q.reconcile(ctx, key)
+	switch {
+	case err == nil:
+		q.queue.Forget(key)
+	case ctx.Err() != nil:
+	case apierrors.IsConflict(err):
+		log.V(4).Info("Object changed meanwhile, trying again", "queue", q.name, "key", key, "err", err)
+		q.queue.AddRateLimited(key)
+	default:
+		log.Error(err, "Sync failed, trying again", "queue", q.name, "key", key, "tries", q.queue.NumRequeues(key)+1)
+		q.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+func (q *Queue[K]) reconcile(ctx context.Context, key K) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return q.sync(ctx, key)
+}

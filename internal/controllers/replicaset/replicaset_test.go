@@ -1,0 +1,192 @@
+package replicaset_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/controllers/replicaset"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func set(replicas int32) *apps.ReplicaSet {
+	labels := map[string]string{"app": "web"}
+	return &apps.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 1},
+		Spec: apps.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+		},
+	}
+}
+
+func status(t *testing.T, c *controllertest.Cluster) func() apps.ReplicaSetStatus {
+	return func() apps.ReplicaSetStatus {
+		got, err := c.Fake.AppsV1().ReplicaSets("default").Get(context.Background(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Status
+	}
+}
+
+func counts(replicas, ready, available int32) apps.ReplicaSetStatus {
+	return apps.ReplicaSetStatus{
+		Replicas: replicas, FullyLabeledReplicas: replicas, ReadyReplicas: ready, AvailableReplicas: available,
+		TerminatingReplicas: new(int32), ObservedGeneration: 1,
+	}
+}
+
+func TestCreatesScalesAndReports(t *testing.T) {
+	c := controllertest.New(t, set(3))
+	c.Run(replicaset.New)
+	controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
+	if n := len(c.Pods("default")); n != 3 {
+		t.Fatalf("%d pods, want 3", n)
+	}
+	for _, p := range c.Pods("default") {
+		if !strings.HasPrefix(p.Name, "web-") || p.GenerateName != "web-" {
+			t.Errorf("pod is called %q, generated from %q", p.Name, p.GenerateName)
+		}
+		if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicaSet" || ref.Name != "web" || !*ref.BlockOwnerDeletion {
+			t.Errorf("controller of %s is %v", p.Name, ref)
+		}
+	}
+	for _, e := range c.Recorded() {
+		if !strings.HasPrefix(e, "Normal SuccessfulCreate Created pod: web-") {
+			t.Errorf("event %q", e)
+		}
+	}
+	for _, p := range c.Pods("default")[:2] {
+		c.SetReady("default", p.Name, time.Now())
+	}
+	controllertest.Eventually(t, status(t, c), counts(3, 2, 2))
+
+	unready := slices.DeleteFunc(c.Pods("default"), func(p v1.Pod) bool { return p.Status.Phase == v1.PodRunning })[0].Name
+	scaled := set(2)
+	scaled.UID = c.Pods("default")[0].OwnerReferences[0].UID
+	scaled.Status = status(t, c)()
+	if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(context.Background(), scaled, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, status(t, c), counts(2, 2, 2))
+	if events := c.Recorded(); !slices.Equal(events, []string{"Normal SuccessfulDelete Deleted pod: " + unready}) {
+		t.Errorf("events %q", events)
+	}
+}
+
+func TestQuotaStopsTheBatches(t *testing.T) {
+	c := controllertest.New(t, set(100))
+	c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
+	})
+	c.Run(replicaset.New)
+	controllertest.Eventually(t, func() []apps.ReplicaSetCondition {
+		conditions := status(t, c)().Conditions
+		for i := range conditions {
+			conditions[i].LastTransitionTime = metav1.Time{}
+		}
+		return conditions
+	}, []apps.ReplicaSetCondition{{
+		Type: apps.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: "FailedCreate",
+		Message: "pods is forbidden: exceeded quota",
+	}})
+	if events := c.Recorded(); len(events) > 20 || events[0] != "Warning FailedCreate Error creating: pods is forbidden: exceeded quota" {
+		t.Errorf("%d events, first %q", len(events), events[0])
+	}
+}
+
+// The watch lags behind the writes: the controller must not create again.
+func TestStaleCacheDoesNotOverCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, set(3))
+		hold := make(chan struct{})
+		c.Fake.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watchInterface, error) {
+			w, err := c.Fake.Tracker().Watch(action.GetResource(), action.GetNamespace())
+			return true, delayed(w, hold), err
+		})
+		c.Run(replicaset.New)
+		synctest.Wait()
+		for i := range 5 {
+			nudged := set(3)
+			nudged.UID = c.Pods("default")[0].OwnerReferences[0].UID
+			nudged.Annotations = map[string]string{"nudge": fmt.Sprint(i)}
+			if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(t.Context(), nudged, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if n := len(c.Pods("default")); n != 3 {
+			t.Errorf("%d pods while the watch lags, want 3", n)
+		}
+		close(hold)
+		controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
+	})
+}
+
+func TestMinReadySecondsWithoutFurtherEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(1)
+		s.Spec.MinReadySeconds = 30
+		c := controllertest.New(t, s)
+		c.Run(replicaset.New)
+		synctest.Wait()
+		c.SetReady("default", c.Pods("default")[0].Name, time.Now())
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if got := status(t, c)(); got.AvailableReplicas != 0 || got.ReadyReplicas != 1 {
+			t.Errorf("after 29 s: %d ready, %d available", got.ReadyReplicas, got.AvailableReplicas)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := status(t, c)(); got.AvailableReplicas != 1 {
+			t.Errorf("after 30 s: %d available", got.AvailableReplicas)
+		}
+	})
+}
+
+func TestAdoptsAndReleases(t *testing.T) {
+	orphan := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", Labels: map[string]string{"app": "web"}}}
+	other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{"app": "db"}}}
+	c := controllertest.New(t, set(1), orphan, other)
+	c.Run(replicaset.New)
+	owner := func(name string) func() string {
+		return func() string {
+			p, err := c.Fake.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ref := metav1.GetControllerOf(p); ref != nil {
+				return ref.Name
+			}
+			return ""
+		}
+	}
+	controllertest.Eventually(t, status(t, c), counts(1, 0, 0))
+	controllertest.Eventually(t, owner("orphan"), "web")
+	if got := owner("other")(); got != "" {
+		t.Errorf("other is owned by %q", got)
+	}
+	p, _ := c.Fake.CoreV1().Pods("default").Get(context.Background(), "orphan", metav1.GetOptions{})
+	p.Labels = map[string]string{"app": "debug"}
+	if _, err := c.Fake.CoreV1().Pods("default").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, owner("orphan"), "")
+	controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 3)
+}

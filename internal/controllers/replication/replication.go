@@ -1,0 +1,95 @@
+// Package replication keeps the pods of ReplicationControllers.
+package replication
+
+import (
+	"context"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/replicas"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "replicationcontroller-controller",
+	Aliases:        []string{"replicationcontroller"},
+	ServiceAccount: "replication-controller",
+	EventSource:    "replication-controller",
+	New:            New,
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	kube := env.Client.Kubernetes.CoreV1()
+	return replicas.New(env, replicas.Kind{
+		GroupVersionKind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
+		Informer:         env.Client.Informers.Core().V1().ReplicationControllers().Informer(),
+		View:             func(o any) *apps.ReplicaSet { return view(o.(*v1.ReplicationController)) },
+		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+			return kube.ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		WriteStatus: func(ctx context.Context, o any, status apps.ReplicaSetStatus) error {
+			rc := *o.(*v1.ReplicationController)
+			rc.Status = fromStatus(status)
+			_, err := kube.ReplicationControllers(rc.Namespace).UpdateStatus(ctx, &rc, metav1.UpdateOptions{})
+			return err
+		},
+		Related: func(set *apps.ReplicaSet) []types.UID { return []types.UID{set.UID} },
+		Workers: env.Options.ConcurrentRCSyncs,
+	})
+}
+
+// view shows a ReplicationController as a ReplicaSet.
+func view(rc *v1.ReplicationController) *apps.ReplicaSet {
+	set := &apps.ReplicaSet{
+		ObjectMeta: rc.ObjectMeta,
+		Spec: apps.ReplicaSetSpec{
+			Replicas:        rc.Spec.Replicas,
+			MinReadySeconds: rc.Spec.MinReadySeconds,
+			Selector:        &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
+		},
+		Status: toStatus(rc.Status),
+	}
+	if rc.Spec.Template != nil {
+		set.Spec.Template = *rc.Spec.Template
+	}
+	return set
+}
+
+func toStatus(s v1.ReplicationControllerStatus) apps.ReplicaSetStatus {
+	out := apps.ReplicaSetStatus{
+		Replicas:             s.Replicas,
+		FullyLabeledReplicas: s.FullyLabeledReplicas,
+		ReadyReplicas:        s.ReadyReplicas,
+		AvailableReplicas:    s.AvailableReplicas,
+		ObservedGeneration:   s.ObservedGeneration,
+	}
+	for _, c := range s.Conditions {
+		out.Conditions = append(out.Conditions, apps.ReplicaSetCondition{
+			Type: apps.ReplicaSetConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return out
+}
+
+func fromStatus(s apps.ReplicaSetStatus) v1.ReplicationControllerStatus {
+	out := v1.ReplicationControllerStatus{
+		Replicas:             s.Replicas,
+		FullyLabeledReplicas: s.FullyLabeledReplicas,
+		ReadyReplicas:        s.ReadyReplicas,
+		AvailableReplicas:    s.AvailableReplicas,
+		ObservedGeneration:   s.ObservedGeneration,
+	}
+	for _, c := range s.Conditions {
+		out.Conditions = append(out.Conditions, v1.ReplicationControllerCondition{
+			Type: v1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return out
+}
