@@ -1,0 +1,120 @@
+// Package authn finds out who sent a request, by the means of upstream's API
+// server and in its order:
+//
+//	front-proxy headers ─ client certificate ─ bearer token ─ anonymous
+//	                                            ├ token file
+//	                                            ├ service account
+//	                                            └ bootstrap token
+//
+// The first that recognises its credential answers. A credential that is
+// there and bad fails the request even if anonymous requests are allowed.
+package authn
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// Config says which credentials count. What is left out is off.
+type Config struct {
+	// ClientCA checks client certificates.
+	ClientCA x509.VerifyOptionFunc
+	// FrontProxy lets holders of certain certificates speak for others.
+	FrontProxy *FrontProxy
+	// ServiceAccounts checks service account tokens.
+	ServiceAccounts *serviceaccount.Options
+	// BootstrapTokens accepts the tokens of kube-system's secrets.
+	BootstrapTokens bool
+	// TokenFile is a CSV file: token,user,uid,"group1,group2".
+	TokenFile string
+	// Anonymous lets requests without a credential through as system:anonymous.
+	Anonymous bool
+	// AnonymousPaths limits Anonymous to these paths; none is all paths.
+	AnonymousPaths []string
+
+	Audiences authenticator.Audiences
+	Objects   objects.Source
+	Clock     clock.PassiveClock
+}
+
+// Authenticators are the same means for requests and for TokenReviews.
+type Authenticators struct {
+	Request authenticator.Request
+	Token   authenticator.Token // nil if there are no tokens
+}
+
+// New builds the authenticators of a configuration.
+func New(c Config) (*Authenticators, error) {
+	var tokens []authenticator.Token
+	if c.TokenFile != "" {
+		file, err := tokenfile.NewCSV(c.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-auth-file %s: %w", c.TokenFile, err)
+		}
+		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(c.Audiences, file))
+	}
+	if c.ServiceAccounts != nil {
+		tokens = append(tokens, serviceaccount.NewAuthenticator(*c.ServiceAccounts))
+	}
+	if c.BootstrapTokens {
+		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(c.Audiences, newBootstrapTokens(c.Objects, c.Clock)))
+	}
+
+	var requests []authenticator.Request
+	if c.FrontProxy != nil {
+		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, c.FrontProxy.authenticator()))
+	}
+	if c.ClientCA != nil {
+		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, newCertificates(c.ClientCA, c.Clock)))
+	}
+	out := &Authenticators{}
+	if len(tokens) > 0 {
+		token := tokenunion.New(tokens...)
+		requests = append(requests, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
+		out.Token = group.NewTokenGroupAdder(token, []string{user.AllAuthenticated})
+	}
+	switch {
+	case len(requests) > 0:
+		out.Request = group.NewAuthenticatedGroupAdder(union.New(requests...))
+	case !c.Anonymous:
+		return nil, errors.New("no way to authenticate is configured: give --client-ca-file or --token-auth-file, or allow --anonymous-auth")
+	}
+	if c.Anonymous {
+		var conditions []apiserver.AnonymousAuthCondition
+		for _, p := range c.AnonymousPaths {
+			conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
+		}
+		anyone := anonymous.NewAuthenticator(conditions)
+		if out.Request == nil {
+			out.Request = anyone
+		} else {
+			out.Request = union.NewFailOnError(out.Request, anyone)
+		}
+	}
+	return out, nil
+}
+
+// Audiences makes requests ask for the API server's own audiences.
+func Audiences(r *http.Request, audiences authenticator.Audiences) *http.Request {
+	if len(audiences) == 0 {
+		return r
+	}
+	return r.WithContext(authenticator.WithAudiences(r.Context(), audiences))
+}

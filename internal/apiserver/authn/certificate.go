@@ -1,0 +1,74 @@
+package authn
+
+import (
+	cryptox509 "crypto/x509"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/utils/clock"
+)
+
+// checkedLimit bounds how many connections' certificates are remembered.
+const checkedLimit = 4096
+
+// certificates authenticates by client certificate: common name is the user,
+// organizations are the groups, and the extension 1.3.6.1.4.1.57683.2 the uid.
+// All requests of a connection carry the same certificate value, so that a
+// chain is verified once a connection, not once a request.
+type certificates struct {
+	verify x509.VerifyOptionFunc
+	slow   authenticator.Request
+	clock  clock.PassiveClock
+
+	mu      sync.RWMutex // guards checked
+	checked map[*cryptox509.Certificate]checked
+}
+
+type checked struct {
+	roots    *cryptox509.CertPool // the authorities it was checked against
+	until    time.Time
+	response *authenticator.Response
+}
+
+func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock) *certificates {
+	return &certificates{verify: verify, clock: c, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion)}
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	leaf := req.TLS.PeerCertificates[0]
+	options, ok := c.verify()
+	if !ok {
+		return nil, false, nil
+	}
+	now := c.clock.Now()
+	c.mu.RLock()
+	known, hit := c.checked[leaf]
+	c.mu.RUnlock()
+	if hit && known.roots == options.Roots && now.Before(known.until) {
+		return known.response, true, nil
+	}
+	response, ok, err := c.slow.AuthenticateRequest(req)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	until := leaf.NotAfter
+	for _, intermediate := range req.TLS.PeerCertificates[1:] {
+		if intermediate.NotAfter.Before(until) {
+			until = intermediate.NotAfter
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.checked == nil || len(c.checked) >= checkedLimit {
+		c.checked = map[*cryptox509.Certificate]checked{}
+	}
+	c.checked[leaf] = checked{roots: options.Roots, until: until, response: response}
+	return response, true, nil
+}

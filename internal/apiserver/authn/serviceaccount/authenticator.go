@@ -1,0 +1,226 @@
+package serviceaccount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/pki"
+)
+
+// verifiedLimit bounds how many tokens are remembered with a good signature.
+const verifiedLimit = 4096
+
+// Authenticator checks tokens: the signature once, and time, audience and
+// everything the token is bound to on every request.
+type Authenticator struct {
+	o        Options
+	accounts objects.Reader[*corev1.ServiceAccount]
+	pods     objects.Reader[*corev1.Pod]
+	secrets  objects.Reader[*corev1.Secret]
+	nodes    objects.Reader[*corev1.Node]
+
+	mu       sync.RWMutex // guards what follows
+	keys     *pki.KeySet
+	byID     map[string]any // verification keys by key id
+	verified map[string]*verifiedToken
+}
+
+type verifiedToken struct {
+	claims claims
+	user   user.Info
+}
+
+// NewAuthenticator makes an Authenticator.
+func NewAuthenticator(o Options) *Authenticator {
+	return &Authenticator{
+		o:        o,
+		accounts: objects.Of[*corev1.ServiceAccount](o.Objects, objects.ServiceAccounts),
+		pods:     objects.Of[*corev1.Pod](o.Objects, objects.Pods),
+		secrets:  objects.Of[*corev1.Secret](o.Objects, objects.Secrets),
+		nodes:    objects.Of[*corev1.Node](o.Objects, objects.Nodes),
+	}
+}
+
+// AuthenticateToken implements authenticator.Token. A token of another issuer
+// is none of its business (ok false, no error).
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	v, err := a.verify(token)
+	if v == nil || err != nil {
+		return nil, false, err
+	}
+	accepted, given := authenticator.Audiences(v.claims.Audience), authenticator.Audiences(a.o.Audiences)
+	if asked, ok := authenticator.AudiencesFrom(ctx); ok {
+		given = asked
+	}
+	if len(accepted) == 0 {
+		accepted = a.o.Audiences
+	}
+	audiences := accepted.Intersect(given)
+	if len(audiences) == 0 && len(given) > 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", accepted, given)
+	}
+	now := a.o.Clock.Now()
+	err = a.alive(&v.claims, now)
+	if err != nil && a.o.Refresh != nil && a.o.Refresh(ctx) == nil {
+		err = a.alive(&v.claims, now)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if w := v.claims.Kubernetes.WarnAfter; w != nil && w.Time().Before(now) {
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
+			fmt.Sprintf("subject: %s, seconds after warning threshold: %.0f", v.claims.Subject, now.Sub(w.Time()).Seconds()))
+	}
+	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
+}
+
+// verify returns the token's claims once its signature is known to be good;
+// nil if the token is not of our issuers.
+func (a *Authenticator) verify(token string) (*verifiedToken, error) {
+	keys := a.o.Keys.Current()
+	a.mu.RLock()
+	v, byID := a.verified[token], a.byID
+	current := a.keys == keys
+	a.mu.RUnlock()
+	if v != nil && current {
+		return v, nil
+	}
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512})
+	if err != nil {
+		return nil, nil
+	}
+	var c claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&c); err != nil || !slices.Contains(a.o.Issuers, c.Issuer) {
+		return nil, nil
+	}
+	if !current {
+		if byID, err = a.useKeys(keys); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkSignature(parsed, byID, &c); err != nil {
+		return nil, err
+	}
+	namespace, name, err := serviceaccount.SplitUsername(c.Subject)
+	if err != nil || namespace != c.Kubernetes.Namespace || name != c.Kubernetes.ServiceAccount.Name {
+		return nil, fmt.Errorf("token's subject %q does not name its service account", c.Subject)
+	}
+	v = &verifiedToken{claims: c, user: userOf(&c)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.verified == nil || len(a.verified) >= verifiedLimit {
+		a.verified = map[string]*verifiedToken{}
+	}
+	if a.keys == keys {
+		a.verified[token] = v
+	}
+	return v, nil
+}
+
+// useKeys forgets all tokens that were verified with other keys.
+func (a *Authenticator) useKeys(keys *pki.KeySet) (map[string]any, error) {
+	byID := map[string]any{}
+	for _, public := range keys.Verification {
+		id, err := keyID(public)
+		if err != nil {
+			return nil, err
+		}
+		byID[id] = public
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keys, a.byID, a.verified = keys, byID, nil
+	return byID, nil
+}
+
+func checkSignature(parsed *jwt.JSONWebToken, byID map[string]any, into *claims) error {
+	if len(parsed.Headers) == 1 && parsed.Headers[0].KeyID != "" {
+		public, ok := byID[parsed.Headers[0].KeyID]
+		if !ok {
+			return errors.New("token is signed with a key that is not known")
+		}
+		return parsed.Claims(public, into)
+	}
+	err := errors.New("token's signature fits none of the keys")
+	for _, public := range byID {
+		if e := parsed.Claims(public, into); e == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func userOf(c *claims) user.Info {
+	k := c.Kubernetes
+	info := serviceaccount.ServiceAccountInfo{Namespace: k.Namespace, Name: k.ServiceAccount.Name, UID: string(k.ServiceAccount.UID)}
+	if k.Pod != nil {
+		info.PodName, info.PodUID = k.Pod.Name, string(k.Pod.UID)
+	}
+	if k.Node != nil {
+		info.NodeName, info.NodeUID = k.Node.Name, string(k.Node.UID)
+	}
+	if c.ID != "" {
+		info.CredentialID = tokenjwt.CredentialIDForJTI(c.ID)
+	}
+	return info.UserInfo()
+}
+
+// alive checks the token against the clock and against the objects that it
+// names. An object under deletion counts for a minute longer.
+func (a *Authenticator) alive(c *claims, now time.Time) error {
+	err := c.ValidateWithLeeway(jwt.Expected{Time: now}, 0)
+	switch {
+	case errors.Is(err, jwt.ErrExpired):
+		return errors.New("service account token has expired")
+	case err != nil:
+		return fmt.Errorf("service account token is not valid yet: %w", err)
+	}
+	k := &c.Kubernetes
+	account, ok := a.accounts.Get(k.Namespace, k.ServiceAccount.Name)
+	if !ok {
+		return fmt.Errorf("serviceaccounts %q not found", k.ServiceAccount.Name)
+	}
+	if gone(account.DeletionTimestamp, now) {
+		return fmt.Errorf("service account %s/%s has been deleted", k.Namespace, k.ServiceAccount.Name)
+	}
+	if account.UID != k.ServiceAccount.UID {
+		return fmt.Errorf("service account UID (%s) does not match claim (%s)", account.UID, k.ServiceAccount.UID)
+	}
+	if k.Secret != nil {
+		secret, ok := a.secrets.Get(k.Namespace, k.Secret.Name)
+		if !ok || secret.UID != k.Secret.UID || gone(secret.DeletionTimestamp, now) {
+			return fmt.Errorf("service account token has been invalidated: secret %s is gone", k.Secret.Name)
+		}
+	}
+	if k.Pod != nil {
+		pod, ok := a.pods.Get(k.Namespace, k.Pod.Name)
+		if !ok || pod.UID != k.Pod.UID || gone(pod.DeletionTimestamp, now) {
+			return fmt.Errorf("service account token has been invalidated: pod %s is gone", k.Pod.Name)
+		}
+	} else if k.Node != nil {
+		node, ok := a.nodes.Get("", k.Node.Name)
+		if !ok || node.UID != k.Node.UID || gone(node.DeletionTimestamp, now) {
+			return fmt.Errorf("service account token has been invalidated: node %s is gone", k.Node.Name)
+		}
+	}
+	return nil
+}
+
+func gone(deletion *metav1.Time, now time.Time) bool {
+	return deletion != nil && deletion.Add(boundObjectLeeway).Before(now)
+}
