@@ -29,7 +29,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 	envs := make([]*runtimeapi.KeyValue, 0, len(in.Env))
 	for _, v := range in.Env {
 		known[v.Name] = v.Value
-		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: v.Value})
+		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},

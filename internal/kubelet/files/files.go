@@ -1,0 +1,42 @@
+// Package files is the kubelet's seam to the file system and its mounts,
+// with an implementation on the operating system and one in memory.
+package files
+
+import (
+	"io/fs"
+)
+
+// FS is what the kubelet does with files. Paths are absolute; errors are those
+// of package os (errors.Is with fs.ErrNotExist and so on works).
+type FS interface {
+	MkdirAll(path string, perm fs.FileMode) error
+	WriteFile(path string, data []byte, perm fs.FileMode) error
+	ReadFile(path string) ([]byte, error)
+	Rename(from, to string) error
+	Symlink(target, path string) error
+	Readlink(path string) (string, error)
+	// Stat follows symbolic links, Lstat does not.
+	Stat(path string) (fs.FileMode, error)
+	Lstat(path string) (fs.FileMode, error)
+	// ReadDir returns the names in a directory, sorted.
+	ReadDir(path string) ([]string, error)
+	Remove(path string) error
+	RemoveAll(path string) error
+	Chmod(path string, mode fs.FileMode) error
+	// Lchown leaves an id of -1 as it is.
+	Lchown(path string, uid, gid int) error
+	// Usage returns the bytes and inodes in use below path.
+	Usage(path string) (bytes, inodes int64, err error)
+}
+
+// Mounter mounts file systems.
+type Mounter interface {
+	// Mount mounts source on target as mount(8) would with -t and -o.
+	Mount(source, target, fstype string, options []string) error
+	// BindBeneath bind-mounts the path sub below root on target. It creates
+	// sub as a directory if it is missing and never follows a link out of root.
+	BindBeneath(root, sub, target string, readOnly bool) error
+	Unmount(target string) error
+	// Below lists the mount points at or below path, deepest first.
+	Below(path string) ([]string, error)
+}

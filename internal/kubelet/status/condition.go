@@ -1,0 +1,145 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+)
+
+// owned are the conditions that the kubelet alone writes.
+var owned = []v1.PodConditionType{
+	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
+	v1.PodResizePending, v1.PodResizeInProgress,
+}
+
+func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
+	list := []v1.PodCondition{
+		sandboxReady(in),
+		initialized(in.Pod, s),
+	}
+	containers := containersReady(in.Pod, s)
+	list = append(list, ready(in, s, containers), containers, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	for _, c := range in.Conditions {
+		if c.Status != "" {
+			list = append(list, c)
+		}
+	}
+	for _, c := range in.Previous.Conditions {
+		mentioned := slices.ContainsFunc(in.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+		if !slices.Contains(owned, c.Type) && !mentioned {
+			list = append(list, c)
+		}
+	}
+	for i := range list {
+		c := &list[i]
+		if slices.Contains(owned, c.Type) || c.Type == v1.DisruptionTarget && c.ObservedGeneration == 0 {
+			c.ObservedGeneration = in.Pod.Generation
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = metav1.NewTime(in.Now)
+		for _, old := range in.Previous.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+	}
+	return list
+}
+
+func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
+	c := v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message}
+	if !ok {
+		c.Status = v1.ConditionFalse
+	}
+	return c
+}
+
+func sandboxReady(in Input) v1.PodCondition {
+	sandbox := in.Observed.ReadySandbox()
+	return condition(v1.PodReadyToStartContainers, sandbox != nil && (in.Pod.Spec.HostNetwork || len(sandbox.IPs) > 0), "", "")
+}
+
+func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	if s.Phase == v1.PodSucceeded && len(pod.Spec.InitContainers) > 0 {
+		return condition(v1.PodInitialized, true, "PodCompleted", "")
+	}
+	started := slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil && c.State.Terminated.Reason != "ContainerStatusUnknown" || c.LastTerminationState.Terminated != nil
+	})
+	if started {
+		return condition(v1.PodInitialized, true, "", "")
+	}
+	var incomplete []string
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		st := find(s.InitContainerStatuses, c.Name)
+		done := st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+		if plan.IsSidecar(c) {
+			done = st.Started != nil && *st.Started
+		}
+		if !done {
+			incomplete = append(incomplete, c.Name)
+		}
+	}
+	if len(incomplete) > 0 {
+		return condition(v1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", incomplete))
+	}
+	if s.Phase == v1.PodSucceeded {
+		return condition(v1.PodInitialized, true, "PodCompleted", "")
+	}
+	return condition(v1.PodInitialized, true, "", "")
+}
+
+func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	switch s.Phase {
+	case v1.PodSucceeded:
+		return condition(v1.ContainersReady, false, "PodCompleted", "")
+	case v1.PodFailed:
+		return condition(v1.ContainersReady, false, "PodFailed", "")
+	}
+	var unready []string
+	check := func(c *v1.Container, list []v1.ContainerStatus) {
+		if !find(list, c.Name).Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if plan.IsSidecar(&pod.Spec.InitContainers[i]) {
+			check(&pod.Spec.InitContainers[i], s.InitContainerStatuses)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		check(&pod.Spec.Containers[i], s.ContainerStatuses)
+	}
+	if len(unready) > 0 {
+		return condition(v1.ContainersReady, false, "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready))
+	}
+	return condition(v1.ContainersReady, true, "", "")
+}
+
+func ready(in Input, s *v1.PodStatus, containers v1.PodCondition) v1.PodCondition {
+	if containers.Status != v1.ConditionTrue {
+		return condition(v1.PodReady, false, containers.Reason, containers.Message)
+	}
+	var missing []string
+	for _, gate := range in.Pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(in.Previous.Conditions, func(c v1.PodCondition) bool { return c.Type == gate.ConditionType })
+		switch {
+		case i < 0:
+			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case in.Previous.Conditions[i].Status != v1.ConditionTrue:
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not %q, but %v", gate.ConditionType, "True", in.Previous.Conditions[i].Status))
+		}
+	}
+	if len(missing) > 0 {
+		return condition(v1.PodReady, false, "ReadinessGatesNotReady", strings.Join(missing, ", "))
+	}
+	return condition(v1.PodReady, true, "", "")
+}

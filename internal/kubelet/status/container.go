@@ -1,0 +1,161 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+func statuses(in Input, list []v1.Container, previous []v1.ContainerStatus, init bool) []v1.ContainerStatus {
+	out := make([]v1.ContainerStatus, 0, len(list))
+	for i := range list {
+		out = append(out, container(in, &list[i], find(previous, list[i].Name), init))
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
+	newest := in.Observed.Find(c.Name)
+	if newest == nil {
+		return lost(in, c, previous, init)
+	}
+	no := false
+	st := v1.ContainerStatus{
+		Name: c.Name, RestartCount: int32(newest.RestartCount), Image: newest.Image, ImageID: newest.ImageRef,
+		ContainerID: id(in, newest), Started: &no,
+	}
+	if st.Image == "" {
+		st.Image = c.Image
+	}
+	if older := in.Observed.Previous(newest); older != nil {
+		st.LastTerminationState.Terminated = terminated(in, older)
+	} else if newest.RestartCount > 0 && previous.ContainerID != st.ContainerID && previous.State.Terminated != nil {
+		st.LastTerminationState = previous.State
+	} else if newest.RestartCount > 0 {
+		st.LastTerminationState = previous.LastTerminationState
+	}
+	cause, waits := in.Waiting[c.Name]
+	switch newest.State {
+	case cri.Running:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(newest.StartedAt)}
+		started := in.Started == nil || in.Started(c, newest)
+		st.Started = &started
+		ordinary := init && !plan.IsSidecar(c)
+		st.Ready = !ordinary && started && (in.Ready == nil || in.Ready(c, newest))
+		if ordinary {
+			st.Started = &started
+		}
+		st.Resources = spec.ToRequirements(c, newest.Resources)
+		st.AllocatedResources = c.Resources.Requests
+		if in.Allocated != nil {
+			st.AllocatedResources = in.Allocated(c)
+		}
+		if u := newest.User; u != nil {
+			st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
+		}
+	case cri.Exited:
+		dead := terminated(in, newest)
+		if waits && !in.Ended && !(init && dead.ExitCode == 0 && !plan.IsSidecar(c)) {
+			st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
+			st.LastTerminationState = v1.ContainerState{Terminated: dead}
+		} else {
+			st.State.Terminated = dead
+		}
+		st.Ready = init && !plan.IsSidecar(c) && dead.ExitCode == 0
+	default:
+		if !waits {
+			cause = Cause{Reason: "ContainerCreating"}
+		}
+		st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
+	}
+	if newest.StopSignal != "" {
+		signal := v1.Signal(newest.StopSignal)
+		st.StopSignal = &signal
+	}
+	st.VolumeMounts = volumeMounts(c, newest)
+	return st
+}
+
+// lost is the status of a container that the runtime knows nothing of: it has
+// not been made yet, or its record is gone.
+func lost(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
+	no := false
+	cause, waits := in.Waiting[c.Name]
+	if !waits {
+		cause = Cause{Reason: "ContainerCreating"}
+		if len(in.Pod.Spec.InitContainers) > 0 {
+			cause = Cause{Reason: "PodInitializing"}
+		}
+	}
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image, Started: &no, RestartCount: previous.RestartCount,
+		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}},
+	}
+	switch {
+	case previous.State.Terminated != nil:
+		if waits {
+			st.LastTerminationState = previous.State
+			return st
+		}
+		keep := *previous
+		keep.Started = &no
+		if !init {
+			keep.Ready = false
+		}
+		return keep
+	case previous.State.Running != nil:
+		unknown := &v1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: previous.ContainerID,
+			Message: "The container could not be located when the pod was deleted.  The container used to be Running",
+		}
+		if in.Ended || !plan.ShouldRestart(in.Pod, c, 137) {
+			unknown.Message = "The container could not be located when the pod was terminated"
+			st.State = v1.ContainerState{Terminated: unknown}
+			st.ContainerID, st.ImageID = previous.ContainerID, previous.ImageID
+			return st
+		}
+		st.LastTerminationState = v1.ContainerState{Terminated: unknown}
+		return st
+	case in.Ended:
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown",
+			Message: "The container could not be located when the pod was terminated",
+		}}
+	default:
+		st.LastTerminationState = previous.LastTerminationState
+	}
+	return st
+}
+
+func id(in Input, c *cri.Container) string { return in.Runtime + "://" + c.ID }
+
+func terminated(in Input, c *cri.Container) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: id(in, c),
+		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+}
+
+func volumeMounts(c *v1.Container, running *cri.Container) []v1.VolumeMountStatus {
+	var out []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			for _, actual := range running.Mounts {
+				if actual.GetContainerPath() == m.MountPath && actual.GetRecursiveReadOnly() {
+					mode = v1.RecursiveReadOnlyEnabled
+				}
+			}
+			st.RecursiveReadOnly = &mode
+		}
+		out = append(out, st)
+	}
+	return out
+}

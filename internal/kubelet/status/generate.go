@@ -1,0 +1,189 @@
+// Package status says what a pod's status is, from what runs for it, and
+// writes it to the API server.
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// Cause says why a container waits, or why a pod failed.
+type Cause struct{ Reason, Message string }
+
+// Input is everything that a pod's status depends on.
+type Input struct {
+	Pod *v1.Pod
+	// Previous is the last status known of the pod: conditions of others,
+	// transition times and containers that the runtime has lost come from it.
+	Previous v1.PodStatus
+	Observed *cri.Pod
+	Now      time.Time
+	HostIPs  []string
+	// Runtime is the prefix of container ids ("containerd").
+	Runtime string
+	// Waiting tells for containers that do not run what they wait for.
+	Waiting map[string]Cause
+	// Ready and Started answer for running containers.
+	Ready, Started func(c *v1.Container, running *cri.Container) bool
+	// Failed is set for a pod that was rejected, evicted or ran out of time.
+	Failed *Cause
+	// Ended says that nothing of the pod runs any more nor ever will.
+	Ended bool
+	// Conditions are further conditions the kubelet owns (DisruptionTarget,
+	// the resize conditions); a condition with an empty Status is removed.
+	Conditions []v1.PodCondition
+	// Resources says whether the status reports the actual resources.
+	Allocated func(c *v1.Container) v1.ResourceList
+}
+
+// Generate returns the pod's status.
+func Generate(in Input) v1.PodStatus {
+	pod := in.Pod
+	out := v1.PodStatus{
+		ObservedGeneration:    pod.Generation,
+		QOSClass:              spec.QOSClass(pod),
+		NominatedNodeName:     in.Previous.NominatedNodeName,
+		StartTime:             in.Previous.StartTime,
+		ResourceClaimStatuses: in.Previous.ResourceClaimStatuses,
+
+		ExtendedResourceClaimStatus: in.Previous.ExtendedResourceClaimStatus,
+	}
+	if out.StartTime == nil {
+		now := metav1.NewTime(in.Now)
+		out.StartTime = &now
+	}
+	for _, ip := range in.HostIPs {
+		out.HostIPs = append(out.HostIPs, v1.HostIP{IP: ip})
+	}
+	if len(in.HostIPs) > 0 {
+		out.HostIP = in.HostIPs[0]
+	}
+	addresses(in, &out)
+
+	out.InitContainerStatuses = statuses(in, pod.Spec.InitContainers, in.Previous.InitContainerStatuses, true)
+	out.ContainerStatuses = statuses(in, pod.Spec.Containers, in.Previous.ContainerStatuses, false)
+	var ephemeral []v1.Container
+	for i := range pod.Spec.EphemeralContainers {
+		ephemeral = append(ephemeral, v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	out.EphemeralContainerStatuses = statuses(in, ephemeral, in.Previous.EphemeralContainerStatuses, false)
+	byName := func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(out.ContainerStatuses, byName)
+	slices.SortFunc(out.EphemeralContainerStatuses, byName)
+
+	switch previous := in.Previous.Phase; {
+	case in.Failed != nil:
+		out.Phase, out.Reason, out.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
+	case previous == v1.PodFailed || previous == v1.PodSucceeded:
+		out.Phase, out.Reason, out.Message = previous, in.Previous.Reason, in.Previous.Message
+	default:
+		out.Phase = phase(in, &out)
+	}
+	out.Conditions = conditions(in, &out)
+	return out
+}
+
+func addresses(in Input, out *v1.PodStatus) {
+	var ips []string
+	switch {
+	case in.Pod.Spec.HostNetwork:
+		ips = in.HostIPs
+	case len(in.Observed.Sandboxes) > 0 && len(in.Observed.Sandboxes[0].IPs) > 0:
+		ips = in.Observed.Sandboxes[0].IPs
+	default:
+		out.PodIP, out.PodIPs = in.Previous.PodIP, in.Previous.PodIPs
+		return
+	}
+	for _, ip := range ips {
+		out.PodIPs = append(out.PodIPs, v1.PodIP{IP: ip})
+	}
+	if len(ips) > 0 {
+		out.PodIP = ips[0]
+	}
+}
+
+// phase sums up the containers (Pending, Running, Succeeded, Failed).
+func phase(in Input, s *v1.PodStatus) v1.PodPhase {
+	pod := in.Pod
+	pendingInit := false
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		st := find(s.InitContainerStatuses, c.Name)
+		if plan.IsSidecar(c) {
+			if st.Started == nil || !*st.Started {
+				if st.LastTerminationState.Terminated == nil && st.State.Terminated == nil {
+					pendingInit = true
+				}
+			}
+			continue
+		}
+		switch {
+		case st.State.Terminated != nil && st.State.Terminated.ExitCode != 0:
+			if !plan.ShouldRestart(pod, c, st.State.Terminated.ExitCode) {
+				return v1.PodFailed
+			}
+			pendingInit = true
+		case st.State.Terminated == nil:
+			pendingInit = true
+		}
+	}
+	var waiting, running, stopped, failed, again int
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		st := find(s.ContainerStatuses, c.Name)
+		dead := st.State.Terminated
+		if dead == nil && st.State.Waiting != nil {
+			dead = st.LastTerminationState.Terminated
+		}
+		switch {
+		case st.State.Running != nil:
+			running++
+		case dead != nil:
+			stopped++
+			if dead.ExitCode != 0 {
+				failed++
+			}
+			if plan.ShouldRestart(pod, c, dead.ExitCode) {
+				again++
+			}
+		default:
+			waiting++
+		}
+	}
+	started := running+stopped > 0
+	switch {
+	case in.Ended:
+		if failed > 0 || waiting > 0 || pendingInit && !started {
+			return v1.PodFailed
+		}
+		return v1.PodSucceeded
+	case pendingInit && !started, waiting > 0:
+		return v1.PodPending
+	case running > 0, again > 0:
+		return v1.PodRunning
+	case stopped == 0:
+		return v1.PodPending
+	case pod.DeletionTimestamp != nil:
+		return v1.PodRunning
+	case failed > 0:
+		return v1.PodFailed
+	}
+	return v1.PodSucceeded
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return &v1.ContainerStatus{}
+}

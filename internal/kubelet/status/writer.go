@@ -1,0 +1,199 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// Writer writes pods' statuses. A status is written at once; while a write
+// of the same pod is in flight, later ones are merged into the next.
+type Writer struct {
+	client kubernetes.Interface
+	gone   func(uid types.UID)
+
+	mu      sync.Mutex // guards entries and closed
+	entries map[types.UID]*entry
+	closed  bool
+	wg      sync.WaitGroup
+}
+
+type entry struct {
+	pod      *v1.Pod // the newest object known of the API server's
+	status   v1.PodStatus
+	dirty    bool
+	remove   bool
+	inFlight bool
+	failures int
+}
+
+// NewWriter returns a Writer; gone is told of each pod that the writer has
+// deleted or found missing.
+func NewWriter(client kubernetes.Interface, gone func(uid types.UID)) *Writer {
+	return &Writer{client: client, gone: gone, entries: make(map[types.UID]*entry)}
+}
+
+// Run lives until ctx ends, then waits for the writes in flight.
+func (w *Writer) Run(ctx context.Context) {
+	<-ctx.Done()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+// Known tells the writer of the newest object of the API server's.
+func (w *Writer) Known(pod *v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[pod.UID]; e != nil && !e.inFlight {
+		e.pod = pod
+	}
+}
+
+// Last returns the status last handed to Set, if any.
+func (w *Writer) Last(uid types.UID) (v1.PodStatus, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[uid]; e != nil {
+		return e.status, true
+	}
+	return v1.PodStatus{}, false
+}
+
+// Set makes status the pod's. With remove the pod is deleted from the API
+// server after it is written.
+func (w *Writer) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remove bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[pod.UID]
+	if e == nil {
+		e = &entry{pod: pod, dirty: true}
+		w.entries[pod.UID] = e
+	} else if !equality.Semantic.DeepEqual(e.status, status) {
+		e.dirty = true
+	}
+	e.status = status
+	e.remove = e.remove || remove
+	w.kick(ctx, pod.UID, e)
+}
+
+// Forget drops what is known of a pod that the API server no longer has.
+func (w *Writer) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.entries, uid)
+}
+
+// kick is called with the lock held.
+func (w *Writer) kick(ctx context.Context, uid types.UID, e *entry) {
+	if e.inFlight || w.closed || !(e.dirty || e.remove) {
+		return
+	}
+	e.inFlight = true
+	w.wg.Add(1)
+	go w.drain(ctx, uid, e)
+}
+
+// drain writes until nothing is left to write.
+func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
+	defer w.wg.Done()
+	log := klog.FromContext(ctx)
+	for {
+		w.mu.Lock()
+		if ctx.Err() != nil || w.entries[uid] != e || !(e.dirty || e.remove) {
+			e.inFlight = false
+			w.mu.Unlock()
+			return
+		}
+		pod, status, dirty, remove := e.pod, e.status, e.dirty, e.remove
+		e.dirty = false
+		w.mu.Unlock()
+
+		var err error
+		written := pod
+		if dirty {
+			written, err = w.patch(ctx, pod, status)
+		}
+		if err == nil && remove {
+			zero := int64(0)
+			err = w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+				GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		}
+		switch {
+		case err == nil && !remove:
+			w.mu.Lock()
+			e.pod, e.failures = written, 0
+			w.mu.Unlock()
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.replaced(ctx, pod):
+			log.V(3).Info("Pod is gone from the API server", "pod", klog.KObj(pod), "podUID", uid)
+			w.Forget(uid)
+			w.gone(uid)
+			return
+		default:
+			w.mu.Lock()
+			e.dirty = e.dirty || dirty
+			e.failures++
+			wait := min(time.Duration(e.failures)*200*time.Millisecond, 5*time.Second)
+			w.mu.Unlock()
+			if ctx.Err() == nil {
+				log.Error(err, "Writing the pod's status failed, will try again", "pod", klog.KObj(pod), "in", wait)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+	}
+}
+
+// replaced says whether the pod's name now belongs to another pod or to none.
+func (w *Writer) replaced(ctx context.Context, pod *v1.Pod) bool {
+	now, err := w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID
+}
+
+// patch writes the difference between the object known and the status.
+func (w *Writer) patch(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (*v1.Pod, error) {
+	patch, err := Patch(pod, status)
+	if err != nil || patch == nil {
+		return pod, err
+	}
+	updated, err := w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return pod, fmt.Errorf("patch the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return updated, nil
+}
+
+// Patch returns the strategic merge patch from the pod's status to the given
+// one, bound to the pod's uid, or nil if they are the same.
+func Patch(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
+	if equality.Semantic.DeepEqual(pod.Status, status) {
+		return nil, nil
+	}
+	before, err := json.Marshal(v1.Pod{Status: pod.Status})
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: status})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
+	if string(patch) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, pod.UID) {
+		return nil, err
+	}
+	return patch, err
+}

@@ -1,0 +1,126 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	dataLink    = "..data"
+	newDataLink = "..data_tmp"
+)
+
+// write makes dir show exactly the given files, all changing at one instant:
+// the new version is written beside the old one and a link is renamed over.
+// It says whether anything changed.
+func (v *Volumes) write(dir string, payload map[string]file) (changed bool, err error) {
+	if err := v.FS.MkdirAll(dir, 0o777); err != nil {
+		return false, err
+	}
+	link := filepath.Join(dir, dataLink)
+	old, err := v.FS.Readlink(link)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("read link %s: %w", link, err)
+	}
+	if old != "" && v.same(filepath.Join(dir, old), payload) {
+		return false, nil
+	}
+	version := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
+	root := filepath.Join(dir, version)
+	if err := v.FS.MkdirAll(root, 0o755); err != nil {
+		return false, err
+	}
+	for _, path := range slices.Sorted(maps.Keys(payload)) {
+		full := filepath.Join(root, path)
+		if err := v.FS.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			return false, err
+		}
+		if err := v.FS.WriteFile(full, payload[path].data, payload[path].mode); err != nil {
+			return false, err
+		}
+	}
+	temporary := filepath.Join(dir, newDataLink)
+	if err := v.FS.RemoveAll(temporary); err != nil {
+		return false, err
+	}
+	if err := v.FS.Symlink(version, temporary); err != nil {
+		return false, err
+	}
+	if err := v.FS.Rename(temporary, link); err != nil {
+		return false, err
+	}
+	if err := v.links(dir, payload); err != nil {
+		return false, err
+	}
+	if old != "" {
+		return true, v.FS.RemoveAll(filepath.Join(dir, old))
+	}
+	return true, nil
+}
+
+// links makes the names that users see, and removes those no longer there.
+func (v *Volumes) links(dir string, payload map[string]file) error {
+	wanted := map[string]bool{}
+	for path := range payload {
+		top, _, _ := strings.Cut(path, "/")
+		wanted[top] = true
+	}
+	names, err := v.FS.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "..") && !wanted[name] {
+			if err := v.FS.Remove(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+		delete(wanted, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if err := v.FS.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// same says whether the version in dir has exactly the given files.
+func (v *Volumes) same(dir string, payload map[string]file) bool {
+	found := 0
+	var walk func(rel string) bool
+	walk = func(rel string) bool {
+		names, err := v.FS.ReadDir(filepath.Join(dir, rel))
+		if err != nil {
+			return false
+		}
+		for _, name := range names {
+			path := filepath.Join(rel, name)
+			mode, err := v.FS.Lstat(filepath.Join(dir, path))
+			if err != nil {
+				return false
+			}
+			if mode.IsDir() {
+				if !walk(path) {
+					return false
+				}
+				continue
+			}
+			want, ok := payload[path]
+			data, err := v.FS.ReadFile(filepath.Join(dir, path))
+			if !ok || err != nil || !bytes.Equal(data, want.data) {
+				return false
+			}
+			found++
+		}
+		return true
+	}
+	return walk("") && found == len(payload)
+}

@@ -1,0 +1,211 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// file is one file of a volume with contents.
+type file struct {
+	data []byte
+	mode fs.FileMode
+}
+
+// contents writes a configMap, secret, downwardAPI or projected volume.
+func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
+	var plugin string
+	var err error
+	switch {
+	case vol.ConfigMap != nil:
+		plugin = "configmap"
+		err = w.configMap(vol.ConfigMap.Name, vol.ConfigMap.Items, vol.ConfigMap.DefaultMode, vol.ConfigMap.Optional)
+	case vol.Secret != nil:
+		plugin = "secret"
+		err = w.secret(vol.Secret.SecretName, vol.Secret.Items, vol.Secret.DefaultMode, vol.Secret.Optional)
+	case vol.DownwardAPI != nil:
+		plugin = "downward-api"
+		err = w.downward(vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
+	default:
+		plugin = "projected"
+		err = w.projected(vol.Projected)
+	}
+	if err != nil {
+		return "", err
+	}
+	dir := v.dir(pod.UID, plugin, vol.Name)
+	changed, err := v.write(dir, w.files)
+	if err != nil {
+		return "", err
+	}
+	if changed {
+		err = v.own(pod, dir, true)
+	}
+	return dir, err
+}
+
+// payload collects the files of one volume.
+type payload struct {
+	volumes *Volumes
+	ctx     context.Context //nolint:containedctx // lives for one call of contents
+	pod     *v1.Pod
+	facts   Facts
+	files   map[string]file
+}
+
+func modeOf(own, standard *int32) fs.FileMode {
+	switch {
+	case own != nil:
+		return fs.FileMode(*own)
+	case standard != nil:
+		return fs.FileMode(*standard)
+	}
+	return 0o644
+}
+
+// keys puts the chosen keys of an object, or all of them.
+func (w *payload) keys(kind string, data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool) error {
+	if len(items) == 0 {
+		for k, content := range data {
+			w.files[k] = file{content, modeOf(nil, mode)}
+		}
+		return nil
+	}
+	for _, item := range items {
+		content, ok := data[item.Key]
+		if !ok {
+			if optional {
+				continue
+			}
+			return fmt.Errorf("references non-existent %s key: %s", kind, item.Key)
+		}
+		if hasBackstep(item.Path) {
+			return fmt.Errorf("path %q must not contain '..'", item.Path)
+		}
+		w.files[item.Path] = file{content, modeOf(item.Mode, mode)}
+	}
+	return nil
+}
+
+func (w *payload) configMap(name string, items []v1.KeyToPath, mode *int32, optional *bool) error {
+	may := optional != nil && *optional
+	cm, err := w.volumes.Objects.ConfigMap(w.ctx, w.pod.Namespace, name)
+	if apierrors.IsNotFound(err) && may {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for k, content := range cm.Data {
+		data[k] = []byte(content)
+	}
+	for k, content := range cm.BinaryData {
+		data[k] = content
+	}
+	return w.keys("config", data, items, mode, may)
+}
+
+func (w *payload) secret(name string, items []v1.KeyToPath, mode *int32, optional *bool) error {
+	may := optional != nil && *optional
+	secret, err := w.volumes.Objects.Secret(w.ctx, w.pod.Namespace, name)
+	if apierrors.IsNotFound(err) && may {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return w.keys("secret", secret.Data, items, mode, may)
+}
+
+func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error {
+	var failed []error
+	for _, item := range items {
+		var text string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			text, err = spec.Field(w.pod, item.FieldRef.FieldPath, w.facts.PodIPs, w.facts.HostIPs)
+		case item.ResourceFieldRef != nil:
+			c := spec.Container(w.pod, item.ResourceFieldRef.ContainerName)
+			if c == nil {
+				err = fmt.Errorf("container %s not found", item.ResourceFieldRef.ContainerName)
+			} else {
+				text, err = spec.ResourceField(w.pod, c, item.ResourceFieldRef, w.facts.Allocatable)
+			}
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		w.files[item.Path] = file{[]byte(text), modeOf(item.Mode, mode)}
+	}
+	return errors.Join(failed...)
+}
+
+func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
+	var failed []error
+	for _, s := range source.Sources {
+		var err error
+		switch {
+		case s.ConfigMap != nil:
+			err = w.configMap(s.ConfigMap.Name, s.ConfigMap.Items, source.DefaultMode, s.ConfigMap.Optional)
+		case s.Secret != nil:
+			err = w.secret(s.Secret.Name, s.Secret.Items, source.DefaultMode, s.Secret.Optional)
+		case s.DownwardAPI != nil:
+			err = w.downward(s.DownwardAPI.Items, source.DefaultMode)
+		case s.ServiceAccountToken != nil:
+			err = w.token(s.ServiceAccountToken, source.DefaultMode)
+		case s.ClusterTrustBundle != nil:
+			err = w.trustBundle(s.ClusterTrustBundle, source.DefaultMode)
+		default:
+			err = fmt.Errorf("a source of this projected volume is not supported on this node")
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) error {
+	if w.volumes.Tokens == nil {
+		return fmt.Errorf("service account tokens need an API server")
+	}
+	expiration := int64(3600)
+	if source.ExpirationSeconds != nil {
+		expiration = *source.ExpirationSeconds
+	}
+	token, err := w.volumes.Tokens.Token(w.ctx, w.pod, source.Audience, expiration)
+	if err != nil {
+		return err
+	}
+	perm := modeOf(nil, mode)
+	if sc := w.pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		perm = 0o600
+	}
+	w.files[source.Path] = file{[]byte(token), perm}
+	return nil
+}
+
+func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int32) error {
+	if w.volumes.Bundles == nil {
+		return fmt.Errorf("cluster trust bundles are not enabled on this node")
+	}
+	pem, err := w.volumes.Bundles.TrustBundle(w.ctx, source)
+	if err != nil {
+		if source.Optional != nil && *source.Optional {
+			return nil
+		}
+		return err
+	}
+	w.files[source.Path] = file{[]byte(pem), modeOf(nil, mode)}
+	return nil
+}

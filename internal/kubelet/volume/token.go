@@ -1,0 +1,87 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// TokenCache requests tokens bound to a pod and keeps each until four fifths
+// of its life, or a day, have passed.
+type TokenCache struct {
+	Client kubernetes.Interface
+
+	mu     sync.Mutex // guards tokens
+	tokens map[tokenKey]token
+}
+
+type tokenKey struct {
+	pod        types.UID
+	account    string
+	audience   string
+	expiration int64
+}
+
+type token struct {
+	value   string
+	renew   time.Time
+	expires time.Time
+}
+
+const longestTokenUse = 24 * time.Hour
+
+// Token implements Tokens. A token that cannot be renewed is used until it expires.
+func (t *TokenCache) Token(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, error) {
+	key := tokenKey{pod.UID, pod.Spec.ServiceAccountName, audience, expirationSeconds}
+	t.mu.Lock()
+	known := t.tokens[key]
+	t.mu.Unlock()
+	now := time.Now()
+	if known.value != "" && now.Before(known.renew) {
+		return known.value, nil
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &expirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	answer, err := t.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	if err != nil {
+		if known.value != "" && now.Before(known.expires) {
+			return known.value, nil
+		}
+		return "", fmt.Errorf("failed to fetch token: %w", err)
+	}
+	fresh := token{value: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time}
+	life := fresh.expires.Sub(now)
+	use := min(life*4/5, longestTokenUse)
+	fresh.renew = now.Add(use - time.Duration(rand.Int64N(10_000))*time.Millisecond)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tokens == nil {
+		t.tokens = make(map[tokenKey]token)
+	}
+	t.tokens[key] = fresh
+	return fresh.value, nil
+}
+
+// Forget implements Tokens.
+func (t *TokenCache) Forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key := range t.tokens {
+		if key.pod == uid {
+			delete(t.tokens, key)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// Package volume makes a pod's volumes appear on the node and go away again.
+//
+//	ROOT/pods/UID/
+//	  volumes/kubernetes.io~empty-dir/NAME       a directory, or a tmpfs
+//	  volumes/kubernetes.io~configmap/NAME/      written atomically:
+//	    ..2026_11_21_04_00_00.123/key            the payload
+//	    ..data -> ..2026_11_21_04_00_00.123      swapped by rename
+//	    key -> ..data/key                        what containers open
+//	  volume-subpaths/NAME/CONTAINER/INDEX       bind mounts of subPaths
+//	  containers/NAME/                           termination messages
+//	  etc-hosts
+package volume
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// Claims looks up what persistent volume claims refer to.
+type Claims interface {
+	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+}
+
+// Tokens requests service account tokens.
+type Tokens interface {
+	// Token returns a token for the pod's service account that is good for a
+	// while yet; it is renewed well before it expires.
+	Token(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, error)
+	// Forget drops the tokens of a pod.
+	Forget(uid types.UID)
+}
+
+// Volumes sets up and tears down the volumes of pods. Its methods may be
+// called from any goroutine, for one pod by one goroutine at a time.
+type Volumes struct {
+	Root    string // of the kubelet
+	FS      files.FS
+	Mounter files.Mounter
+	Objects spec.Objects
+	Claims  Claims
+	Tokens  Tokens
+	Bundles TrustBundles
+}
+
+// TrustBundles looks up cluster trust bundles.
+type TrustBundles interface {
+	// TrustBundle returns the PEM of the named bundle, or of all bundles of
+	// the signer that the selector matches.
+	TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error)
+}
+
+// Facts are what volumes may show of the pod besides its specification.
+type Facts struct {
+	PodIPs, HostIPs []string
+	Allocatable     v1.ResourceList
+}
+
+// PodDir is the folder of all that the node keeps for a pod.
+func (v *Volumes) PodDir(uid types.UID) string { return filepath.Join(v.Root, "pods", string(uid)) }
+
+func (v *Volumes) dir(uid types.UID, plugin, name string) string {
+	return filepath.Join(v.PodDir(uid), "volumes", "kubernetes.io~"+plugin, name)
+}
+
+// SetUp makes all of the pod's volumes ready, or brings those with contents
+// up to date, and returns the path of each by name. Image volumes have none.
+// It is idempotent.
+func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (map[string]string, error) {
+	paths := make(map[string]string, len(pod.Spec.Volumes))
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		path, err := v.setUp(ctx, pod, vol, facts)
+		if err != nil {
+			return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+		}
+		paths[vol.Name] = path
+	}
+	return paths, nil
+}
+
+func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+	switch {
+	case vol.EmptyDir != nil:
+		return v.emptyDir(pod, vol)
+	case vol.HostPath != nil:
+		return v.hostPath(vol.HostPath)
+	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:
+		return v.contents(ctx, pod, vol, facts)
+	case vol.PersistentVolumeClaim != nil:
+		return v.claim(ctx, pod, vol.PersistentVolumeClaim.ClaimName)
+	case vol.Ephemeral != nil:
+		return v.claim(ctx, pod, pod.Name+"-"+vol.Name)
+	case vol.Image != nil:
+		return "", nil
+	case vol.NFS != nil:
+		return "", fmt.Errorf("volumes of type nfs are not supported on this node")
+	case vol.CSI != nil:
+		return "", fmt.Errorf("driver name %s not found in the list of registered CSI drivers", vol.CSI.Driver)
+	}
+	return "", fmt.Errorf("no volume plugin matched")
+}
+
+// TearDown unmounts and removes everything kept for the pod.
+func (v *Volumes) TearDown(uid types.UID) error {
+	dir := v.PodDir(uid)
+	mounts, err := v.Mounter.Below(dir)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if err := v.Mounter.Unmount(m); err != nil {
+			return err
+		}
+	}
+	if v.Tokens != nil {
+		v.Tokens.Forget(uid)
+	}
+	return v.FS.RemoveAll(dir)
+}
+
+// Known lists the pods that the node keeps files for.
+func (v *Volumes) Known() []types.UID {
+	names, err := v.FS.ReadDir(filepath.Join(v.Root, "pods"))
+	if err != nil {
+		return nil
+	}
+	out := make([]types.UID, 0, len(names))
+	for _, n := range names {
+		out = append(out, types.UID(n))
+	}
+	return out
+}
+
+// Mounts returns the runtime's mounts for one container of the pod. paths is
+// what SetUp returned, env the container's environment for subPathExpr.
+func (v *Volumes) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
+	known := make(map[string]string, len(env))
+	for _, e := range env {
+		known[e.Name] = e.Value
+	}
+	var out []*runtimeapi.Mount
+	for i, m := range c.VolumeMounts {
+		vol := volumeOf(pod, m.Name)
+		if vol == nil {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
+		}
+		sub := m.SubPath
+		if m.SubPathExpr != "" {
+			sub = spec.Expand(m.SubPathExpr, known)
+			if strings.Contains(sub, "$(") {
+				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: missing value for an environment variable", m.SubPathExpr, m.Name)
+			}
+		}
+		if filepath.IsAbs(sub) || hasBackstep(sub) {
+			return nil, fmt.Errorf("error SubPath `%s` must not be an absolute path or contain '..'", sub)
+		}
+		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation)}
+		if !filepath.IsAbs(mount.ContainerPath) {
+			mount.ContainerPath = "/" + mount.ContainerPath
+		}
+		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
+			mount.RecursiveReadOnly = true
+		}
+		if vol.Image != nil {
+			mount.Image, mount.ImageSubPath, mount.Readonly = &runtimeapi.ImageSpec{Image: vol.Image.Reference}, sub, true
+			out = append(out, mount)
+			continue
+		}
+		host := paths[m.Name]
+		if host == "" {
+			return nil, fmt.Errorf("volume %q of container %q is not mounted", m.Name, c.Name)
+		}
+		if sub != "" {
+			target := filepath.Join(v.PodDir(pod.UID), "volume-subpaths", m.Name, c.Name, fmt.Sprint(i))
+			if err := v.remount(host, sub, target); err != nil {
+				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
+			}
+			host = target
+		}
+		mount.HostPath = host
+		out = append(out, mount)
+	}
+	return out, nil
+}
+
+// remount replaces the bind mount of an earlier instance of the container.
+func (v *Volumes) remount(root, sub, target string) error {
+	if err := v.Mounter.Unmount(target); err != nil {
+		return err
+	}
+	return v.Mounter.BindBeneath(root, sub, target, false)
+}
+
+func hasBackstep(path string) bool {
+	for _, element := range strings.Split(path, "/") {
+		if element == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+func volumeOf(pod *v1.Pod, name string) *v1.Volume {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == name {
+			return &pod.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
+	if mode != nil {
+		switch *mode {
+		case v1.MountPropagationHostToContainer:
+			return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		case v1.MountPropagationBidirectional:
+			return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		}
+	}
+	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+}
