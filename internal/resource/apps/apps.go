@@ -1,0 +1,29 @@
+// Package apps defines the resources of the group apps.
+package apps
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{
+		ControllerRevisions(),
+		DaemonSets(),
+		Deployments(),
+		ReplicaSets(),
+		StatefulSets(),
+	}
+}
+
+// selectorString renders a selector in the string form of a Scale's status;
+// "" when it is not valid.
+func selectorString(s *metav1.LabelSelector) string {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return ""
+	}
+	return selector.String()
+}

@@ -1,0 +1,60 @@
+package apps
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// DaemonSets is the resource daemonsets.
+func DaemonSets() *resource.Resource {
+	doc := appsv1.DaemonSetStatus{}.SwaggerDoc()
+	return resource.Define(resource.Definition[appsv1.DaemonSet, *appsv1.DaemonSet]{
+		GroupVersion: appsv1.SchemeGroupVersion,
+		Kind:         "DaemonSet",
+		Plural:       "daemonsets",
+		ShortNames:   []string{"ds"},
+		Categories:   []string{"all"},
+		Default:      defaultDaemonSet,
+		Spec:         func(d *appsv1.DaemonSet) any { return d.Spec },
+		CopyStatus:   func(d, from *appsv1.DaemonSet) { d.Status = from.Status },
+		Columns: append(append([]metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Desired", "integer", doc["desiredNumberScheduled"]),
+			resource.Column("Current", "integer", doc["currentNumberScheduled"]),
+			resource.Column("Ready", "integer", doc["numberReady"]),
+			resource.Column("Up-to-date", "integer", doc["updatedNumberScheduled"]),
+			resource.Column("Available", "integer", doc["numberAvailable"]),
+			resource.Column("Node Selector", "string", "Labels that a node must have to run the daemon's pod."),
+			resource.AgeColumn(),
+		}, cell.ContainersColumns()...), cell.SelectorColumn(appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"])),
+		Row: daemonSetRow,
+	})
+}
+
+func defaultDaemonSet(d *appsv1.DaemonSet) {
+	fill.Zero(&d.Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	if d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		fill.Nil(&d.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		fill.Nil(&d.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		fill.Nil(&d.Spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	}
+	fill.Nil(&d.Spec.RevisionHistoryLimit, 10)
+}
+
+func daemonSetRow(d *appsv1.DaemonSet, now time.Time) []any {
+	names, images := cell.Containers(d.Spec.Template.Spec.Containers)
+	return []any{
+		d.Name, int64(d.Status.DesiredNumberScheduled), int64(d.Status.CurrentNumberScheduled),
+		int64(d.Status.NumberReady), int64(d.Status.UpdatedNumberScheduled), int64(d.Status.NumberAvailable),
+		labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), resource.Age(d.CreationTimestamp, now),
+		names, images, metav1.FormatLabelSelector(d.Spec.Selector),
+	}
+}

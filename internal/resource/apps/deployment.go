@@ -1,0 +1,68 @@
+package apps
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// Deployments is the resource deployments.
+func Deployments() *resource.Resource {
+	doc := appsv1.DeploymentStatus{}.SwaggerDoc()
+	return resource.Define(resource.Definition[appsv1.Deployment, *appsv1.Deployment]{
+		GroupVersion: appsv1.SchemeGroupVersion,
+		Kind:         "Deployment",
+		Plural:       "deployments",
+		ShortNames:   []string{"deploy"},
+		Categories:   []string{"all"},
+		Default:      defaultDeployment,
+		Spec:         func(d *appsv1.Deployment) any { return d.Spec },
+		CopyStatus:   func(d, from *appsv1.Deployment) { d.Status = from.Status },
+		Columns: append(append([]metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Ready", "string", "Number of the pod with ready state"),
+			resource.Column("Up-to-date", "string", doc["updatedReplicas"]),
+			resource.Column("Available", "string", doc["availableReplicas"]),
+			resource.AgeColumn(),
+		}, cell.ContainersColumns()...), cell.SelectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"])),
+		Row: deploymentRow,
+		Subresources: []resource.SubresourceDefinition[appsv1.Deployment, *appsv1.Deployment]{{
+			Name: "scale",
+			Scale: &resource.ScaleDefinition[appsv1.Deployment, *appsv1.Deployment]{
+				SpecReplicas:   func(d *appsv1.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) },
+				StatusReplicas: func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
+				Selector:       func(d *appsv1.Deployment) string { return selectorString(d.Spec.Selector) },
+				SetReplicas:    func(d *appsv1.Deployment, n int32) { d.Spec.Replicas = &n },
+			},
+		}},
+	})
+}
+
+func defaultDeployment(d *appsv1.Deployment) {
+	fill.Nil(&d.Spec.Replicas, 1)
+	fill.Zero(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		fill.Nil(&d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		fill.Nil(&d.Spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		fill.Nil(&d.Spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+	}
+	fill.Nil(&d.Spec.RevisionHistoryLimit, 10)
+	fill.Nil(&d.Spec.ProgressDeadlineSeconds, 600)
+}
+
+func deploymentRow(d *appsv1.Deployment, now time.Time) []any {
+	names, images := cell.Containers(d.Spec.Template.Spec.Containers)
+	return []any{
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)),
+		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), resource.Age(d.CreationTimestamp, now),
+		names, images, metav1.FormatLabelSelector(d.Spec.Selector),
+	}
+}

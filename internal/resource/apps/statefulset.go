@@ -1,0 +1,69 @@
+package apps
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// StatefulSets is the resource statefulsets.
+func StatefulSets() *resource.Resource {
+	return resource.Define(resource.Definition[appsv1.StatefulSet, *appsv1.StatefulSet]{
+		GroupVersion: appsv1.SchemeGroupVersion,
+		Kind:         "StatefulSet",
+		Plural:       "statefulsets",
+		ShortNames:   []string{"sts"},
+		Categories:   []string{"all"},
+		Default:      defaultStatefulSet,
+		Spec:         func(s *appsv1.StatefulSet) any { return s.Spec },
+		CopyStatus:   func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
+		Columns: append([]metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Ready", "string", "Number of the pod with ready state"),
+			resource.AgeColumn(),
+		}, cell.ContainersColumns()...),
+		Row: statefulSetRow,
+		Subresources: []resource.SubresourceDefinition[appsv1.StatefulSet, *appsv1.StatefulSet]{{
+			Name: "scale",
+			Scale: &resource.ScaleDefinition[appsv1.StatefulSet, *appsv1.StatefulSet]{
+				SpecReplicas:   func(s *appsv1.StatefulSet) int32 { return ptr.Deref(s.Spec.Replicas, 1) },
+				StatusReplicas: func(s *appsv1.StatefulSet) int32 { return s.Status.Replicas },
+				Selector:       func(s *appsv1.StatefulSet) string { return selectorString(s.Spec.Selector) },
+				SetReplicas:    func(s *appsv1.StatefulSet, n int32) { s.Spec.Replicas = &n },
+			},
+		}},
+	})
+}
+
+func defaultStatefulSet(s *appsv1.StatefulSet) {
+	fill.Zero(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	strategy := &s.Spec.UpdateStrategy
+	if strategy.Type == "" {
+		strategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		fill.Nil(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && strategy.RollingUpdate != nil {
+		fill.Nil(&strategy.RollingUpdate.Partition, 0)
+	}
+	fill.Nil(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	retention := s.Spec.PersistentVolumeClaimRetentionPolicy
+	fill.Zero(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	fill.Zero(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	fill.Nil(&s.Spec.Replicas, 1)
+	fill.Nil(&s.Spec.RevisionHistoryLimit, 10)
+}
+
+func statefulSetRow(s *appsv1.StatefulSet, now time.Time) []any {
+	names, images := cell.Containers(s.Spec.Template.Spec.Containers)
+	return []any{
+		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)),
+		resource.Age(s.CreationTimestamp, now), names, images,
+	}
+}

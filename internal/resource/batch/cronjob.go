@@ -1,0 +1,60 @@
+package batch
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// CronJobs is the resource cronjobs.
+func CronJobs() *resource.Resource {
+	spec, status := batchv1.CronJobSpec{}.SwaggerDoc(), batchv1.CronJobStatus{}.SwaggerDoc()
+	return resource.Define(resource.Definition[batchv1.CronJob, *batchv1.CronJob]{
+		GroupVersion: batchv1.SchemeGroupVersion,
+		Kind:         "CronJob",
+		Plural:       "cronjobs",
+		ShortNames:   []string{"cj"},
+		Categories:   []string{"all"},
+		Default:      defaultCronJob,
+		Spec:         func(c *batchv1.CronJob) any { return c.Spec },
+		CopyStatus:   func(c, from *batchv1.CronJob) { c.Status = from.Status },
+		Columns: append(append([]metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Schedule", "string", spec["schedule"]),
+			resource.Column("Timezone", "string", spec["timeZone"]),
+			resource.Column("Suspend", "boolean", spec["suspend"]),
+			resource.Column("Active", "integer", status["active"]),
+			resource.Column("Last Schedule", "string", status["lastScheduleTime"]),
+			resource.AgeColumn(),
+		}, cell.ContainersColumns()...), cell.SelectorColumn(batchv1.JobSpec{}.SwaggerDoc()["selector"])),
+		Row: cronJobRow,
+	})
+}
+
+func defaultCronJob(c *batchv1.CronJob) {
+	fill.Zero(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	fill.Nil(&c.Spec.Suspend, false)
+	fill.Nil(&c.Spec.SuccessfulJobsHistoryLimit, 3)
+	fill.Nil(&c.Spec.FailedJobsHistoryLimit, 1)
+}
+
+func cronJobRow(c *batchv1.CronJob, now time.Time) []any {
+	timeZone, lastSchedule := cell.None, cell.None
+	if c.Spec.TimeZone != nil {
+		timeZone = *c.Spec.TimeZone
+	}
+	if c.Status.LastScheduleTime != nil {
+		lastSchedule = resource.Age(*c.Status.LastScheduleTime, now)
+	}
+	names, images := cell.Containers(c.Spec.JobTemplate.Spec.Template.Spec.Containers)
+	return []any{
+		c.Name, c.Spec.Schedule, timeZone, cell.BoolPointer(c.Spec.Suspend), int64(len(c.Status.Active)),
+		lastSchedule, resource.Age(c.CreationTimestamp, now),
+		names, images, metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector),
+	}
+}

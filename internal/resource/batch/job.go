@@ -1,0 +1,131 @@
+package batch
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// Jobs is the resource jobs.
+func Jobs() *resource.Resource {
+	return resource.Define(resource.Definition[batchv1.Job, *batchv1.Job]{
+		GroupVersion:       batchv1.SchemeGroupVersion,
+		Kind:               "Job",
+		Plural:             "jobs",
+		Categories:         []string{"all"},
+		DefaultPropagation: metav1.DeletePropagationBackground,
+		Default:            defaultJob,
+		Spec:               func(j *batchv1.Job) any { return j.Spec },
+		CopyStatus:         func(j, from *batchv1.Job) { j.Status = from.Status },
+		Columns: append(append([]metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Status", "string", "Status of the job."),
+			resource.Column("Completions", "string", batchv1.JobStatus{}.SwaggerDoc()["succeeded"]),
+			resource.Column("Duration", "string", "Time required to complete the job."),
+			resource.AgeColumn(),
+		}, cell.ContainersColumns()...), cell.SelectorColumn(batchv1.JobSpec{}.SwaggerDoc()["selector"])),
+		Row: jobRow,
+		SelectableFields: func(j *batchv1.Job) fields.Set {
+			return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
+		},
+		Fields: []string{"status.successful"},
+	})
+}
+
+func defaultJob(j *batchv1.Job) {
+	s := &j.Spec
+	if s.Completions == nil && s.Parallelism == nil {
+		fill.Nil(&s.Completions, 1)
+	}
+	fill.Nil(&s.Parallelism, 1)
+	if s.BackoffLimitPerIndex != nil {
+		fill.Nil(&s.BackoffLimit, math.MaxInt32)
+	}
+	fill.Nil(&s.BackoffLimit, 6)
+	if len(j.Labels) == 0 {
+		j.Labels = s.Template.Labels
+	}
+	fill.Nil(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	fill.Nil(&s.Suspend, false)
+	fill.Nil(&s.ManualSelector, false)
+	if s.PodFailurePolicy != nil {
+		for i := range s.PodFailurePolicy.Rules {
+			for k := range s.PodFailurePolicy.Rules[i].OnPodConditions {
+				if c := &s.PodFailurePolicy.Rules[i].OnPodConditions[k]; c.Status == "" {
+					c.Status = corev1.ConditionTrue
+				}
+			}
+		}
+		fill.Nil(&s.PodReplacementPolicy, batchv1.Failed)
+	}
+	fill.Nil(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+}
+
+func jobRow(j *batchv1.Job, now time.Time) []any {
+	names, images := cell.Containers(j.Spec.Template.Spec.Containers)
+	return []any{
+		j.Name, jobState(j), jobCompletions(j), jobDuration(j, now), resource.Age(j.CreationTimestamp, now),
+		names, images, metav1.FormatLabelSelector(j.Spec.Selector),
+	}
+}
+
+func jobCompletions(j *batchv1.Job) string {
+	if j.Spec.Completions != nil {
+		return fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)
+	}
+	if j.Spec.Parallelism != nil && *j.Spec.Parallelism > 1 {
+		return fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, *j.Spec.Parallelism)
+	}
+	return fmt.Sprintf("%d/1", j.Status.Succeeded)
+}
+
+func jobDuration(j *batchv1.Job, now time.Time) string {
+	switch {
+	case j.Status.StartTime == nil:
+		return ""
+	case j.Status.CompletionTime == nil:
+		return duration.HumanDuration(now.Sub(j.Status.StartTime.Time))
+	default:
+		return duration.HumanDuration(j.Status.CompletionTime.Sub(j.Status.StartTime.Time))
+	}
+}
+
+// jobState names the most telling condition.
+func jobState(j *batchv1.Job) string {
+	switch {
+	case hasCondition(j, batchv1.JobComplete):
+		return "Complete"
+	case hasCondition(j, batchv1.JobFailed):
+		return "Failed"
+	case j.DeletionTimestamp != nil:
+		return "Terminating"
+	case hasCondition(j, batchv1.JobSuspended):
+		return "Suspended"
+	case hasCondition(j, batchv1.JobFailureTarget):
+		return "FailureTarget"
+	case hasCondition(j, batchv1.JobSuccessCriteriaMet):
+		return "SuccessCriteriaMet"
+	default:
+		return "Running"
+	}
+}
+
+func hasCondition(j *batchv1.Job, kind batchv1.JobConditionType) bool {
+	for i := range j.Status.Conditions {
+		if j.Status.Conditions[i].Type == kind {
+			return j.Status.Conditions[i].Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

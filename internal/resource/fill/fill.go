@@ -1,0 +1,17 @@
+// Package fill fills in fields that the user left out.
+package fill
+
+// Nil points *p to value if it points nowhere.
+func Nil[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+// Zero sets *p to value if it is the zero value.
+func Zero[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}

@@ -1,0 +1,82 @@
+package networking
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+)
+
+// Ingresses is the resource ingresses.
+func Ingresses() *resource.Resource {
+	return resource.Define(resource.Definition[networkingv1.Ingress, *networkingv1.Ingress]{
+		GroupVersion: networkingv1.SchemeGroupVersion,
+		Kind:         "Ingress",
+		Plural:       "ingresses",
+		ShortNames:   []string{"ing"},
+		StoragePath:  "ingress",
+		Spec:         func(i *networkingv1.Ingress) any { return i.Spec },
+		CopyStatus:   func(i, from *networkingv1.Ingress) { i.Status = from.Status },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Class", "string", "The name of the IngressClass resource that should be used for additional configuration"),
+			resource.Column("Hosts", "string", "Hosts that incoming requests are matched against before the ingress rule"),
+			resource.Column("Address", "string", "Address is a list containing ingress points for the load-balancer"),
+			resource.Column("Ports", "string", "Ports of TLS configurations that open"),
+			resource.AgeColumn(),
+		},
+		Row: ingressRow,
+	})
+}
+
+func ingressRow(i *networkingv1.Ingress, now time.Time) []any {
+	class, ports := cell.None, "80"
+	if i.Spec.IngressClassName != nil {
+		class = *i.Spec.IngressClassName
+	}
+	if len(i.Spec.TLS) > 0 {
+		ports = "80, 443"
+	}
+	return []any{
+		i.Name, class, hostsCell(i.Spec.Rules), addressCell(i.Status.LoadBalancer.Ingress), ports,
+		resource.Age(i.CreationTimestamp, now),
+	}
+}
+
+// shownHosts is how many hosts a table names.
+const shownHosts = 3
+
+func hostsCell(rules []networkingv1.IngressRule) string {
+	var hosts []string
+	for i, rule := range rules {
+		if len(hosts) == shownHosts {
+			return fmt.Sprintf("%s + %d more...", strings.Join(hosts, ","), len(rules)-shownHosts)
+		}
+		if rules[i].Host != "" {
+			hosts = append(hosts, rule.Host)
+		}
+	}
+	if len(hosts) == 0 {
+		return "*"
+	}
+	return strings.Join(hosts, ",")
+}
+
+func addressCell(points []networkingv1.IngressLoadBalancerIngress) string {
+	var addresses []string
+	for i := range points {
+		if points[i].IP != "" {
+			addresses = append(addresses, points[i].IP)
+		} else if points[i].Hostname != "" {
+			addresses = append(addresses, points[i].Hostname)
+		}
+	}
+	slices.Sort(addresses)
+	return strings.Join(slices.Compact(addresses), ",")
+}

@@ -1,0 +1,9 @@
+// Package networking defines the resources of the group networking.k8s.io.
+package networking
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{IngressClasses(), Ingresses(), IPAddresses(), NetworkPolicies(), ServiceCIDRs()}
+}

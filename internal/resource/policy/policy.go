@@ -1,0 +1,9 @@
+// Package policy defines the resources of the group policy.
+package policy
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{PodDisruptionBudgets()}
+}
