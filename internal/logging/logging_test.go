@@ -1,0 +1,40 @@
+package logging
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+func TestOneFormPerComponentAndLevel(t *testing.T) {
+	levels, err := ParseLevels("1,kubelet=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	l := New(&out, levels)
+	l.now = func() time.Time { return time.Date(2026, 11, 21, 3, 38, 52, 123456000, time.UTC) }
+
+	klog.FromContext(l.Context(context.Background(), "scheduler")).V(2).Info("too deep for the scheduler")
+	klog.FromContext(l.Context(context.Background(), "scheduler")).V(1).Info("Bound pod", "pod", klog.KRef("default", "web"))
+	l.Component("kubelet").V(4).WithName("volumes").WithValues("pod", "a/b").Error(errors.New("no space"), "Mount failed")
+
+	want := `I1121 03:38:52.123456 scheduler  Bound pod  pod="default/web"
+E1121 03:38:52.123456 kubelet/volumes  Mount failed  err="no space"  pod="a/b"
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestParseLevelsNamesTheBadPart(t *testing.T) {
+	for _, bad := range []string{"11", "-1", "x", "2,kubelet=high"} {
+		if _, err := ParseLevels(bad); err == nil {
+			t.Errorf("ParseLevels(%q) accepted", bad)
+		}
+	}
+}
