@@ -1,0 +1,144 @@
+package resourcetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// difference says where an outcome is not upstream's answer.
+type difference struct {
+	code, causes, object string // "" where they agree
+}
+
+func (d difference) none() bool { return d == difference{} }
+
+func (d difference) String() string {
+	var parts []string
+	for _, part := range []string{d.code, d.causes, d.object} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+func compare(want *Answer, got outcome) difference {
+	var d difference
+	if want.Code != got.code {
+		d.code = fmt.Sprintf("  want %d %s\n  got  %d %s", want.Code, want.Message, got.code, got.status.Message)
+	}
+	if want.Code >= 400 {
+		d.causes = compareCauses(want, got)
+	} else if got.object != nil && want.Object != nil {
+		d.object = compareObjects(want.Object, got.object)
+	} else if got.object == nil {
+		d.object = "  no object stored"
+	}
+	return d
+}
+
+func compareCauses(want *Answer, got outcome) string {
+	var gotCauses []metav1.StatusCause
+	if got.status.Details != nil {
+		gotCauses = got.status.Details.Causes
+	}
+	missing, extra := subtract(render(want.Causes), render(gotCauses)), subtract(render(gotCauses), render(want.Causes))
+	var lines []string
+	if want.Reason != got.status.Reason {
+		lines = append(lines, fmt.Sprintf("  want reason %s, got %s", want.Reason, got.status.Reason))
+	}
+	for _, cause := range missing {
+		lines = append(lines, "  - "+cause)
+	}
+	for _, cause := range extra {
+		lines = append(lines, "  + "+cause)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func render(causes []metav1.StatusCause) []string {
+	var lines []string
+	for _, c := range causes {
+		lines = append(lines, fmt.Sprintf("%s: %s (%s)", c.Field, c.Message, c.Type))
+	}
+	sort.Strings(lines)
+	return lines
+}
+
+// subtract returns what is left of a when each of b has taken one away.
+func subtract(a, b []string) []string {
+	left := slices.Clone(a)
+	for _, line := range b {
+		if i := slices.Index(left, line); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		}
+	}
+	return left
+}
+
+func compareObjects(want map[string]any, got resource.Object) string {
+	encoded, err := json.Marshal(got)
+	if err != nil {
+		return "  " + err.Error()
+	}
+	var object map[string]any
+	if err := json.Unmarshal(encoded, &object); err != nil {
+		return "  " + err.Error()
+	}
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		for _, key := range []string{"name", "uid", "resourceVersion", "creationTimestamp", "managedFields"} {
+			delete(metadata, key)
+		}
+	}
+	var lines []string
+	compareValues("", want, object, &lines)
+	return strings.Join(lines, "\n")
+}
+
+func compareValues(path string, want, got any, lines *[]string) {
+	if s, ok := want.(string); ok && (s == "*" || strings.HasSuffix(s, "-*")) {
+		return
+	}
+	wantMap, ok1 := want.(map[string]any)
+	gotMap, ok2 := got.(map[string]any)
+	if ok1 && ok2 {
+		keys := map[string]bool{}
+		for k := range wantMap {
+			keys[k] = true
+		}
+		for k := range gotMap {
+			keys[k] = true
+		}
+		for k := range keys {
+			compareValues(path+"."+k, wantMap[k], gotMap[k], lines)
+		}
+		return
+	}
+	wantList, ok1 := want.([]any)
+	gotList, ok2 := got.([]any)
+	if ok1 && ok2 && len(wantList) == len(gotList) {
+		for i := range wantList {
+			compareValues(fmt.Sprintf("%s[%d]", path, i), wantList[i], gotList[i], lines)
+		}
+		return
+	}
+	if !reflect.DeepEqual(want, got) {
+		*lines = append(*lines, fmt.Sprintf("  %s: want %s, got %s", path, compact(want), compact(got)))
+	}
+}
+
+func compact(v any) string {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(encoded)
+}
