@@ -33,6 +33,7 @@ const (
 	RuntimeClasses      = "runtimeclasses"
 	IngressClasses      = "ingressclasses"
 	ResourceClaims      = "resourceclaims"
+	ResourceSlices      = "resourceslices"
 	SigningRequests     = "certificatesigningrequests"
 	TrustBundles        = "clustertrustbundles"
 

@@ -1,0 +1,290 @@
+// Package node limits kubelets to what concerns their own node: its objects,
+// its pods, and what these refer to.
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+const (
+	userPrefix = "system:node:"
+	nodeGroup  = "system:nodes"
+)
+
+// Identify returns the node that a user is; isNode is true for members of
+// system:nodes with a node's user name.
+func Identify(u user.Info) (name string, isNode bool) {
+	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodeGroup) {
+		return "", false
+	}
+	return strings.TrimPrefix(u.GetName(), userPrefix), true
+}
+
+// New makes the Node authorizer. rules are what every node may do besides
+// (those of the cluster role system:node).
+func New(source objects.Source, rules []rbacv1.PolicyRule) authorizer.Authorizer {
+	z := &nodes{rules: rules, relations: relations{
+		pods:        objects.Of[*corev1.Pod](source, objects.Pods),
+		claims:      objects.Of[*corev1.PersistentVolumeClaim](source, objects.Claims),
+		volumes:     objects.Of[*corev1.PersistentVolume](source, objects.PersistentVolumes),
+		accounts:    objects.Of[*corev1.ServiceAccount](source, objects.ServiceAccounts),
+		attachments: objects.Of[*storagev1.VolumeAttachment](source, objects.VolumeAttachments),
+		devices:     objects.Of[*resourcev1.ResourceSlice](source, objects.ResourceSlices),
+	}}
+	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		name, isNode := Identify(a.GetUser())
+		if !isNode {
+			return authorizer.DecisionNoOpinion, "", nil
+		}
+		if name == "" {
+			return authorizer.DecisionNoOpinion, fmt.Sprintf("unknown node for user %q", a.GetUser().GetName()), nil
+		}
+		if reason := z.refuse(name, a); reason != nil {
+			return authorizer.DecisionNoOpinion, *reason, nil
+		}
+		return authorizer.DecisionAllow, "", nil
+	})
+}
+
+type nodes struct {
+	relations relations
+	rules     []rbacv1.PolicyRule
+}
+
+// no is a reason to refuse.
+func no(format string, args ...any) *string {
+	s := fmt.Sprintf(format, args...)
+	return &s
+}
+
+// refuse returns nil if the node may do it.
+func (z *nodes) refuse(node string, a authorizer.Attributes) *string {
+	if a.IsResourceRequest() {
+		switch a.GetAPIGroup() + "/" + a.GetResource() {
+		case "/secrets":
+			return z.read(node, secret, a)
+		case "/configmaps":
+			return z.read(node, configMap, a)
+		case "/persistentvolumeclaims":
+			if a.GetSubresource() == "status" {
+				return z.claimStatus(node, a)
+			}
+			return z.get(node, claim, a)
+		case "/persistentvolumes":
+			return z.get(node, volume, a)
+		case "resource.k8s.io/resourceclaims":
+			return z.get(node, resourceClaim, a)
+		case "storage.k8s.io/volumeattachments":
+			return onlyGet(a, func() *string { return unrelated(node, z.relations.attachment(node, a.GetName())) })
+		case "/serviceaccounts":
+			return z.account(node, a)
+		case "/nodes":
+			return ownNode(node, a, z.rules)
+		case "/pods":
+			return z.pod(node, a)
+		case "coordination.k8s.io/leases":
+			return lease(node, a)
+		case "storage.k8s.io/csinodes":
+			return csiNode(node, a)
+		case "resource.k8s.io/resourceslices":
+			return z.slice(node, a)
+		}
+	}
+	if rbac.Allows(z.rules, a) {
+		return nil
+	}
+	return no("")
+}
+
+func unrelated(node string, related bool) *string {
+	if related {
+		return nil
+	}
+	return no("no relationship found between node '%s' and this object", node)
+}
+
+func (z *nodes) related(node string, k kind, a authorizer.Attributes) *string {
+	if a.GetName() == "" {
+		return no("No Object name found")
+	}
+	return unrelated(node, z.relations.needs(node, k, a.GetNamespace(), a.GetName()))
+}
+
+// read lets a node get, list and watch single objects by name.
+func (z *nodes) read(node string, k kind, a authorizer.Attributes) *string {
+	switch a.GetVerb() {
+	case "get", "list", "watch":
+	default:
+		return no("can only read resources of this type")
+	}
+	if a.GetSubresource() != "" {
+		return no("cannot read subresource")
+	}
+	if a.GetNamespace() == "" {
+		return no("can only read namespaced object of this type")
+	}
+	return z.related(node, k, a)
+}
+
+func onlyGet(a authorizer.Attributes, then func() *string) *string {
+	if a.GetVerb() != "get" {
+		return no("can only get individual resources of this type")
+	}
+	if a.GetSubresource() != "" {
+		return no("cannot get subresource")
+	}
+	return then()
+}
+
+func (z *nodes) get(node string, k kind, a authorizer.Attributes) *string {
+	return onlyGet(a, func() *string { return z.related(node, k, a) })
+}
+
+func (z *nodes) claimStatus(node string, a authorizer.Attributes) *string {
+	if v := a.GetVerb(); v != "update" && v != "patch" {
+		return no("can only update or patch status of this type")
+	}
+	return z.related(node, claim, a)
+}
+
+func (z *nodes) account(node string, a authorizer.Attributes) *string {
+	if a.GetVerb() == "get" && a.GetSubresource() == "" {
+		return z.related(node, serviceAccount, a)
+	}
+	if a.GetVerb() != "create" || a.GetName() == "" {
+		return no("can only create tokens for individual service accounts")
+	}
+	if a.GetSubresource() != "token" {
+		return no("can only create token subresource of serviceaccount")
+	}
+	return z.related(node, serviceAccount, a)
+}
+
+func lease(node string, a authorizer.Attributes) *string {
+	switch a.GetVerb() {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return no("can only get, create, update, patch, or delete a node lease")
+	}
+	if a.GetNamespace() != corev1.NamespaceNodeLease {
+		return no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	}
+	// The name of a create is not known yet; NodeRestriction looks at it.
+	if a.GetVerb() != "create" && a.GetName() != node {
+		return no("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}
+
+func csiNode(node string, a authorizer.Attributes) *string {
+	switch a.GetVerb() {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return no("can only get, create, update, patch, or delete a CSINode")
+	}
+	if a.GetSubresource() != "" {
+		return no("cannot authorize CSINode subresources")
+	}
+	if a.GetVerb() != "create" && a.GetName() != node {
+		return no("can only access CSINode with the same name as the requesting node")
+	}
+	return nil
+}
+
+func (z *nodes) slice(node string, a authorizer.Attributes) *string {
+	if a.GetSubresource() != "" {
+		return no("cannot authorize ResourceSlice subresources")
+	}
+	switch a.GetVerb() {
+	case "create":
+		return nil
+	case "get", "update", "patch", "delete":
+		return unrelated(node, z.relations.resourceSlice(node, a.GetName()))
+	case "watch", "list", "deletecollection":
+		if selects(a, "spec.nodeName", node) {
+			return nil
+		}
+		return no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+	}
+	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+}
+
+func ownNode(node string, a authorizer.Attributes, rules []rbacv1.PolicyRule) *string {
+	switch a.GetVerb() {
+	case "get", "list", "watch":
+		if a.GetName() != node && !selects(a, "metadata.name", node) {
+			if a.GetName() == "" {
+				return no("node '%s' cannot read all nodes, only its own Node object", node)
+			}
+			return no("node '%s' cannot read '%s', only its own Node object", node, a.GetName())
+		}
+	}
+	if rbac.Allows(rules, a) {
+		return nil
+	}
+	return no("")
+}
+
+func (z *nodes) pod(node string, a authorizer.Attributes) *string {
+	switch a.GetSubresource() {
+	case "":
+		switch a.GetVerb() {
+		case "get":
+			return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
+		case "list", "watch":
+			if a.GetName() != "" {
+				return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
+			}
+			if selects(a, objects.PodNodeNameField, node) {
+				return nil
+			}
+			return no("can only list/watch pods with spec.nodeName field selector")
+		case "create", "delete":
+			return nil
+		}
+	case "status":
+		if v := a.GetVerb(); v == "update" || v == "patch" {
+			return nil
+		}
+	case "eviction":
+		if a.GetVerb() == "create" {
+			return nil
+		}
+	}
+	if rbac.Allows(z.rules, a) {
+		return nil
+	}
+	return no("")
+}
+
+func (r *relations) hasPod(node, namespace, name string) bool {
+	p, ok := r.pods.Get(namespace, name)
+	return ok && p.Spec.NodeName == node
+}
+
+// selects says whether the request is limited to field=value.
+func selects(a authorizer.Attributes, field, value string) bool {
+	requirements, err := a.GetFieldSelector()
+	if err != nil {
+		return false
+	}
+	for _, r := range requirements {
+		if r.Field == field && r.Value == value && (r.Operator == "=" || r.Operator == "==") {
+			return true
+		}
+	}
+	return false
+}

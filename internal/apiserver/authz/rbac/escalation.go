@@ -1,0 +1,169 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/component-helpers/auth/rbac/validation"
+)
+
+// everything is what a cluster role that aggregates others may come to hold.
+var everything = []rbacv1.PolicyRule{
+	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+}
+
+// CheckEscalation refuses writes of roles and bindings by which the user
+// would grant what the user does not hold (old is nil on create). The verbs
+// escalate (on roles) and bind (on the role bound) allow it all the same, as
+// does the group system:masters. Other kinds pass. Errors are API statuses.
+func (z *Authorizer) CheckEscalation(ctx context.Context, all authorizer.UnconditionalAuthorizer, u user.Info, obj, old runtime.Object) error {
+	if u == nil || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return nil
+	}
+	c := check{Authorizer: z, all: all, user: u}
+	switch o := obj.(type) {
+	case *rbacv1.Role:
+		was, _ := old.(*rbacv1.Role)
+		if was != nil && equality.Semantic.DeepEqual(was.Rules, o.Rules) {
+			return nil
+		}
+		return c.role(ctx, "roles", o.Namespace, o.Name, o.Rules)
+	case *rbacv1.ClusterRole:
+		was, _ := old.(*rbacv1.ClusterRole)
+		if was != nil && equality.Semantic.DeepEqual(was.Rules, o.Rules) && equality.Semantic.DeepEqual(was.AggregationRule, o.AggregationRule) {
+			return nil
+		}
+		aggregates := o.AggregationRule != nil || (was != nil && was.AggregationRule != nil)
+		if aggregates && !c.may(ctx, "escalate", "clusterroles", "", o.Name) && c.covered("", everything) != nil {
+			return forbidden("clusterroles", o.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+		}
+		return c.role(ctx, "clusterroles", "", o.Name, o.Rules)
+	case *rbacv1.RoleBinding:
+		was, _ := old.(*rbacv1.RoleBinding)
+		if was != nil && was.RoleRef == o.RoleRef && equality.Semantic.DeepEqual(was.Subjects, o.Subjects) {
+			return nil
+		}
+		return c.binding(ctx, "rolebindings", o.Namespace, o.Name, o.RoleRef)
+	case *rbacv1.ClusterRoleBinding:
+		was, _ := old.(*rbacv1.ClusterRoleBinding)
+		if was != nil && was.RoleRef == o.RoleRef && equality.Semantic.DeepEqual(was.Subjects, o.Subjects) {
+			return nil
+		}
+		return c.binding(ctx, "clusterrolebindings", "", o.Name, o.RoleRef)
+	}
+	return nil
+}
+
+type check struct {
+	*Authorizer
+	all  authorizer.UnconditionalAuthorizer
+	user user.Info
+}
+
+func (c check) role(ctx context.Context, resource, namespace, name string, rules []rbacv1.PolicyRule) error {
+	err := c.covered(namespace, rules)
+	if err == nil || c.may(ctx, "escalate", resource, namespace, name) {
+		return nil
+	}
+	return forbidden(resource, name, err)
+}
+
+func (c check) binding(ctx context.Context, resource, namespace, name string, ref rbacv1.RoleRef) error {
+	roles := "roles"
+	if ref.Kind == "ClusterRole" {
+		roles = "clusterroles"
+	}
+	if c.may(ctx, "bind", roles, namespace, ref.Name) {
+		return nil
+	}
+	_, rules, err := c.readers.resolve(ref, namespace)
+	if err != nil {
+		return err
+	}
+	if err := c.covered(namespace, rules); err != nil {
+		return forbidden(resource, name, err)
+	}
+	return nil
+}
+
+// covered returns an error that lists the rules that the user does not hold.
+func (c check) covered(namespace string, rules []rbacv1.PolicyRule) error {
+	held, resolution := c.Rules(c.user, namespace)
+	ok, missing := validation.Covers(held, rules)
+	if ok {
+		return nil
+	}
+	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		c.user.GetName(), c.user.GetGroups(), strings.Join(describeRules(missing), "\n"))
+	if resolution != nil {
+		message += fmt.Sprintf("; resolution errors: %v", []error{resolution})
+	}
+	return errors.New(message)
+}
+
+func (c check) may(ctx context.Context, verb, resource, namespace, name string) bool {
+	decision, _, _ := c.all.Authorize(ctx, authorizer.AttributesRecord{
+		User: c.user, Verb: verb, Namespace: namespace, APIGroup: rbacv1.GroupName, APIVersion: "*",
+		Resource: resource, Name: name, ResourceRequest: true,
+	})
+	return decision == authorizer.DecisionAllow
+}
+
+func forbidden(resource, name string, err error) error {
+	return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
+}
+
+// describeRules joins the verbs of single rules about the same thing, and
+// writes each as upstream does, sorted.
+func describeRules(single []rbacv1.PolicyRule) []string {
+	type about struct{ group, resource, name, url string }
+	verbs := map[about]*rbacv1.PolicyRule{}
+	for _, r := range single {
+		var a about
+		if len(r.NonResourceURLs) > 0 {
+			a.url = r.NonResourceURLs[0]
+		} else {
+			a.group, a.resource = r.APIGroups[0], r.Resources[0]
+			if len(r.ResourceNames) > 0 {
+				a.name = r.ResourceNames[0]
+			}
+		}
+		if have := verbs[a]; have == nil {
+			verbs[a] = r.DeepCopy()
+		} else if !slices.Contains(have.Verbs, r.Verbs[0]) {
+			have.Verbs = append(have.Verbs, r.Verbs...)
+		}
+	}
+	var out []string
+	for _, r := range verbs {
+		out = append(out, describeRule(r))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func describeRule(r *rbacv1.PolicyRule) string {
+	var parts []string
+	for _, p := range []struct {
+		name   string
+		values []string
+	}{
+		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
+		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+	} {
+		if len(p.values) > 0 {
+			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
