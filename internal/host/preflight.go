@@ -1,0 +1,65 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Preflight checks that this machine can carry a cluster with a node. Each
+// problem is one line that says what to do.
+func Preflight(withNode bool) error {
+	if !withNode {
+		return nil
+	}
+	var problems []error
+	if os.Geteuid() != 0 {
+		problems = append(problems, errors.New("running containers needs root: use sudo, or --nodes=0 for a control plane alone"))
+	}
+	filesystems, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(filesystems), "overlay") {
+		problems = append(problems, errors.New("the kernel has no overlayfs: load it with modprobe overlay"))
+	}
+	if err := netfilterAvailable(); err != nil {
+		problems = append(problems, fmt.Errorf("the kernel has no nftables (%w): load it with modprobe nf_tables", err))
+	}
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || len(cgroups) == 0 {
+		problems = append(problems, errors.New("no cgroups are mounted: mount cgroup2 at /sys/fs/cgroup"))
+	}
+	return errors.Join(problems...)
+}
+
+// netfilterAvailable opens a netfilter netlink socket (protocol 12).
+func netfilterAvailable() error {
+	const netfilter = 12
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, netfilter)
+	if err != nil {
+		return err
+	}
+	return syscall.Close(fd)
+}
+
+// PortsFree checks that every port can be listened on; flags names the flag
+// that moves each.
+func PortsFree(address string, ports map[string]int) error {
+	var problems []error
+	for flag, port := range ports {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		if err != nil {
+			problems = append(problems, fmt.Errorf("port %d is taken: stop what listens there, or choose another with %s", port, flag))
+			continue
+		}
+		if err := l.Close(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}

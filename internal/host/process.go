@@ -1,0 +1,102 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StartTime returns when a process was started, in clock ticks since boot
+// (proc(5), field 22 of stat). With the id it names a process for good: ids
+// are used again, start times are not.
+func StartTime(pid int) (uint64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// the command, field 2, is in parentheses and may hold anything
+	end := bytes.LastIndexByte(raw, ')')
+	if end < 0 {
+		return 0, fmt.Errorf("/proc/%d/stat has no command", pid)
+	}
+	fields := strings.Fields(string(raw[end+1:]))
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat is short", pid)
+	}
+	if fields[0] == "Z" {
+		return 0, os.ErrProcessDone
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// Running reports whether the cluster's process is alive.
+func (rec Record) Running() bool {
+	if rec.PID == 0 {
+		return false
+	}
+	started, err := StartTime(rec.PID)
+	return err == nil && started == rec.PIDStart
+}
+
+// Stop asks the cluster's process to end (SIGTERM) and waits; one that does
+// not end within patience is killed. It returns once the process is gone.
+func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
+	if !rec.Running() {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(rec.PID, 0)
+	if err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		return fmt.Errorf("watch process %d: %w", rec.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !rec.Running() { // the id was given to another process before it was pinned
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop process %d: %w", rec.PID, err)
+	}
+	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {
+		return err
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", rec.PID, err)
+	}
+	if gone, err := waitGone(ctx, fd, 10*time.Second); gone || err != nil {
+		return err
+	}
+	return fmt.Errorf("process %d does not end", rec.PID)
+}
+
+// waitGone waits until the process behind a pidfd ends: the descriptor
+// becomes readable then (pidfd_open(2)).
+func waitGone(ctx context.Context, fd int, patience time.Duration) (bool, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false, nil
+		}
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, int(min(left, 200*time.Millisecond).Milliseconds())+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false, err
+		}
+		if n > 0 {
+			return true, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+	}
+}

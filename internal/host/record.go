@@ -1,0 +1,176 @@
+// Package host is what the command line knows about the machine it runs on:
+// which clusters live here, what each of them occupies, whether the machine
+// can carry one, and how to take one away without a trace.
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Root is where clusters keep their data and records unless told otherwise.
+const Root = "/var/lib/coracle"
+
+// Record says where a cluster is and what it occupies on this machine. It is
+// written before anything is started and removed last, so that whatever was
+// left behind by a kill -9 can be found again.
+type Record struct {
+	Name           string    `json:"name"`
+	Slot           int       `json:"slot"` // sets the default ports and address ranges
+	DataDir        string    `json:"dataDir"`
+	Kubeconfig     string    `json:"kubeconfig"`           // the file the context was merged into
+	PreviousCtx    string    `json:"previousContext"`      // the context to make current again
+	PID            int       `json:"pid"`                  // of the process, 0 when none
+	PIDStart       uint64    `json:"pidStart"`             // its start time in clock ticks since boot
+	Server         string    `json:"server"`               // URL of the API server
+	Bridge         string    `json:"bridge"`               // network interface of the pods
+	NFTable        string    `json:"nftTable"`             // nftables table of the proxy
+	CgroupRoot     string    `json:"cgroupRoot"`           // below which the pods' cgroups are
+	ExternalCRI    string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
+	ServiceCIDR    string    `json:"serviceCIDR"`
+	ClusterCIDR    string    `json:"clusterCIDR"`
+	Arguments      []string  `json:"arguments"` // of `up`, for the next start
+	Started        time.Time `json:"started"`
+	BinaryVersion  string    `json:"binaryVersion"`
+	EtcdServers    []string  `json:"etcdServers,omitzero"`
+	ControlOnly    bool      `json:"controlOnly,omitzero"` // no node in this process
+	ContainerdSock string    `json:"containerdSocket,omitzero"`
+}
+
+// ErrNoCluster says that no cluster of that name is on this machine.
+var ErrNoCluster = errors.New("no such cluster on this machine")
+
+// Registry is the folder of records.
+type Registry struct{ root string }
+
+// NewRegistry returns the registry below root (Root, or a test's folder).
+func NewRegistry(root string) Registry { return Registry{root: root} }
+
+func (r Registry) path(name string) string {
+	return filepath.Join(r.root, "clusters", name+".json")
+}
+
+// DataDir is the default data directory of a cluster.
+func (r Registry) DataDir(name string) string { return filepath.Join(r.root, name) }
+
+// Get returns the record of a cluster, or ErrNoCluster.
+func (r Registry) Get(name string) (Record, error) {
+	raw, err := os.ReadFile(r.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, ErrNoCluster
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	var rec Record
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return Record{}, fmt.Errorf("%s is damaged (%w): remove it, then run up again", r.path(name), err)
+	}
+	return rec, nil
+}
+
+// List returns all records, by name.
+func (r Registry) List() ([]Record, error) {
+	entries, err := os.ReadDir(filepath.Join(r.root, "clusters"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Record
+	for _, e := range entries {
+		name, isRecord := strings.CutSuffix(e.Name(), ".json")
+		if !isRecord {
+			continue
+		}
+		rec, err := r.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rec)
+	}
+	return all, nil
+}
+
+// Put writes a record; the write is atomic.
+func (r Registry) Put(rec Record) error {
+	raw, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := r.path(rec.Name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Delete removes a record, and the registry's folders when they are empty.
+func (r Registry) Delete(name string) error {
+	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, dir := range []string{filepath.Join(r.root, "clusters"), r.root} {
+		if os.Remove(dir) != nil {
+			return nil // not empty: other clusters are here
+		}
+	}
+	return nil
+}
+
+// FreeSlot returns the lowest slot that no record but name's own has.
+func FreeSlot(all []Record, name string) int {
+	var taken []int
+	for _, rec := range all {
+		if rec.Name == name {
+			return rec.Slot
+		}
+		taken = append(taken, rec.Slot)
+	}
+	slot := 0
+	for slices.Contains(taken, slot) {
+		slot++
+	}
+	return slot
+}
+
+// Defaults are what a cluster in a slot occupies when nothing else is asked
+// for. Slot 0 has upstream's ports; the others are moved by twenty a slot.
+type Defaults struct {
+	SecurePort, EtcdPort                              int
+	KubeletPort, KubeletHealthz                       int
+	ProxyHealthz, ProxyMetrics                        int
+	ControllerManagerPort, SchedulerPort              int
+	ServiceCIDR, ClusterCIDR, Bridge, NFTable, Cgroup string
+}
+
+// MaxSlots is how many clusters fit side by side.
+const MaxSlots = 32
+
+// DefaultsOf returns the defaults of a slot.
+func DefaultsOf(name string, slot int) Defaults {
+	move := 20 * slot
+	d := Defaults{
+		SecurePort: 6443 + slot, EtcdPort: 2379 + move,
+		KubeletPort: 10250 + move, KubeletHealthz: 10248 + move,
+		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move,
+		ControllerManagerPort: 10257 + move, SchedulerPort: 10259 + move,
+		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),
+		ClusterCIDR: fmt.Sprintf("10.%d.0.0/16", 244-slot),
+		Bridge:      fmt.Sprintf("coracle%d", slot),
+		NFTable:     "coracle-" + name,
+		Cgroup:      "/coracle-" + name,
+	}
+	return d
+}
