@@ -55,7 +55,8 @@ func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 			return size
 		}
 	}
-	limit := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}).Memory().Value()
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	limit := limits.Memory().Value()
 	if limit > 0 && (size == 0 || limit < size) {
 		return limit
 	}

@@ -1,0 +1,153 @@
+// Package admit decides whether a node takes a pod that was bound to it.
+package admit
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Rejection is why a pod is refused: what its status will say.
+type Rejection struct{ Reason, Message string }
+
+// Check decides about a pod against the pods that the node already runs. A
+// nil node object skips the rules that need its labels and taints.
+func Check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList) *Rejection {
+	if r := operatingSystem(pod); r != nil {
+		return r
+	}
+	if node != nil {
+		if r := placement(pod, node); r != nil {
+			return r
+		}
+	}
+	if r := ports(pod, others); r != nil {
+		return r
+	}
+	return resources(pod, others, allocatable)
+}
+
+func operatingSystem(pod *v1.Pod) *Rejection {
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != v1.Linux {
+		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	if want, ok := pod.Spec.NodeSelector[v1.LabelOSStable]; ok && want != string(v1.Linux) {
+		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	return nil
+}
+
+func placement(pod *v1.Pod, node *v1.Node) *Rejection {
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	if err != nil || !matches {
+		return &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
+	}
+	onlyNoExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
+	if _, found := corev1helper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, onlyNoExecute, false); found {
+		return &Rejection{"TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taints"}
+	}
+	return nil
+}
+
+type hostPort struct {
+	ip       string
+	protocol v1.Protocol
+	port     int32
+}
+
+func hostPorts(pod *v1.Pod) []hostPort {
+	var out []hostPort
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			ip := p.HostIP
+			if ip == "" {
+				ip = "0.0.0.0"
+			}
+			protocol := p.Protocol
+			if protocol == "" {
+				protocol = v1.ProtocolTCP
+			}
+			out = append(out, hostPort{ip, protocol, p.HostPort})
+		}
+	}
+	return out
+}
+
+func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
+	wanted := hostPorts(pod)
+	if len(wanted) == 0 {
+		return nil
+	}
+	for _, other := range others {
+		for _, taken := range hostPorts(other) {
+			clash := slices.ContainsFunc(wanted, func(w hostPort) bool {
+				return w.port == taken.port && w.protocol == taken.protocol && (w.ip == taken.ip || w.ip == "0.0.0.0" || taken.ip == "0.0.0.0")
+			})
+			if clash {
+				return &Rejection{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
+			}
+		}
+	}
+	return nil
+}
+
+// resources adds up requests. The reason is OutOf and the resource's name.
+func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Rejection {
+	if room := allocatable[v1.ResourcePods]; !room.IsZero() && int64(len(others)+1) > room.Value() {
+		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Value())
+	}
+	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	used := Requests(others)
+	names := make([]string, 0, len(request))
+	for name := range request {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		name := v1.ResourceName(n)
+		want, have := request[name], used[name]
+		room, known := allocatable[name]
+		if want.IsZero() || !known {
+			continue
+		}
+		sum := have.DeepCopy()
+		sum.Add(want)
+		if sum.Cmp(room) > 0 {
+			return outOf(name, amount(name, want), amount(name, have), amount(name, room))
+		}
+	}
+	return nil
+}
+
+// Requests adds up what the pods ask for.
+func Requests(pods []*v1.Pod) v1.ResourceList {
+	total := v1.ResourceList{}
+	for _, pod := range pods {
+		for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}) {
+			sum := total[name]
+			sum.Add(q)
+			total[name] = sum
+		}
+	}
+	return total
+}
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
+	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
+}

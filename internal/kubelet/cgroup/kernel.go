@@ -1,0 +1,268 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Kernel is the control groups of the machine, in either version.
+type Kernel struct {
+	root    string
+	unified bool
+}
+
+// controllers are the hierarchies of version 1 that pods get a group in.
+var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "devices", "freezer", "hugetlb", "systemd", "net_cls", "net_prio", "perf_event"}
+
+// Detect finds the version in use below /sys/fs/cgroup.
+func Detect() (*Kernel, error) {
+	const root = "/sys/fs/cgroup"
+	var st unix.Statfs_t
+	if err := unix.Statfs(root, &st); err != nil {
+		return nil, fmt.Errorf("control groups are not mounted on %s: %w", root, err)
+	}
+	return &Kernel{root: root, unified: st.Type == unix.CGROUP2_SUPER_MAGIC}, nil
+}
+
+// Unified says whether the machine uses version 2.
+func (k *Kernel) Unified() bool { return k.unified }
+
+func write(path, value string) error {
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("write %s to %s: %w", value, path, err)
+	}
+	return nil
+}
+
+// Apply implements Groups.
+func (k *Kernel) Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	if k.unified {
+		return k.apply2(path, r, pids)
+	}
+	return k.apply1(path, r, pids)
+}
+
+func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	for _, controller := range controllers {
+		hierarchy := filepath.Join(k.root, controller)
+		if _, err := os.Stat(filepath.Join(hierarchy, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir := filepath.Join(hierarchy, path)
+		if controller == "cpuset" {
+			if err := inheritCPUs(hierarchy, path); err != nil {
+				return err
+			}
+		} else if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		switch controller {
+		case "cpu":
+			if s := r.GetCpuShares(); s > 0 {
+				if err := write(filepath.Join(dir, "cpu.shares"), strconv.FormatInt(s, 10)); err != nil {
+					return err
+				}
+			}
+			quota := r.GetCpuQuota()
+			if quota == 0 {
+				quota = -1
+			} else if err := write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.FormatInt(r.GetCpuPeriod(), 10)); err != nil {
+				return err
+			}
+			if err := write(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(quota, 10)); err != nil && quota > 0 {
+				return err
+			}
+		case "memory":
+			limit := r.GetMemoryLimitInBytes()
+			if limit == 0 {
+				limit = -1
+			}
+			if err := write(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatInt(limit, 10)); err != nil && limit > 0 {
+				return err
+			}
+		case "pids":
+			if pids > 0 {
+				if err := write(filepath.Join(dir, "pids.max"), strconv.FormatInt(pids, 10)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inheritCPUs makes the cpuset group: empty sets refuse every process.
+func inheritCPUs(hierarchy, path string) error {
+	at := hierarchy
+	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
+		parent := at
+		at = filepath.Join(at, element)
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+			own, err := os.ReadFile(filepath.Join(at, name))
+			if err != nil || strings.TrimSpace(string(own)) != "" {
+				continue
+			}
+			inherited, err := os.ReadFile(filepath.Join(parent, name))
+			if err != nil {
+				return err
+			}
+			if err := write(filepath.Join(at, name), strings.TrimSpace(string(inherited))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	at := k.root
+	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
+		_ = write(filepath.Join(at, "cgroup.subtree_control"), "+cpu +cpuset +memory +pids +io")
+		at = filepath.Join(at, element)
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if s := r.GetCpuShares(); s > 0 {
+		if err := write(filepath.Join(at, "cpu.weight"), strconv.FormatInt(Weight(s), 10)); err != nil {
+			return err
+		}
+	}
+	quota := "max"
+	if q := r.GetCpuQuota(); q > 0 {
+		quota = strconv.FormatInt(q, 10) + " " + strconv.FormatInt(r.GetCpuPeriod(), 10)
+	}
+	if err := write(filepath.Join(at, "cpu.max"), quota); err != nil {
+		return err
+	}
+	limit := "max"
+	if m := r.GetMemoryLimitInBytes(); m > 0 {
+		limit = strconv.FormatInt(m, 10)
+	}
+	if err := write(filepath.Join(at, "memory.max"), limit); err != nil {
+		return err
+	}
+	if pids > 0 {
+		return write(filepath.Join(at, "pids.max"), strconv.FormatInt(pids, 10))
+	}
+	return nil
+}
+
+// Weight maps the shares of version 1 (2 to 262144) to the weights of version
+// 2 (1 to 10000), as KEP-2254 has it.
+func Weight(shares int64) int64 { return 1 + ((shares-2)*9999)/262142 }
+
+const removeAttempts = 20
+
+// Remove implements Groups.
+func (k *Kernel) Remove(path string) error {
+	roots := []string{k.root}
+	if !k.unified {
+		roots = roots[:0]
+		for _, c := range controllers {
+			roots = append(roots, filepath.Join(k.root, c))
+		}
+		roots = append(roots, filepath.Join(k.root, "unified"))
+	}
+	var failed error
+	for _, root := range roots {
+		if err := removeTree(filepath.Join(root, path)); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// removeTree removes a group and its children, giving the kernel a moment to
+// reap processes that have just ended.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		err = unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if attempt == removeAttempts {
+			return fmt.Errorf("remove control group %s: %w", dir, err)
+		}
+		time.Sleep(time.Duration(attempt) * time.Millisecond)
+	}
+}
+
+// Usage implements Groups.
+func (k *Kernel) Usage(path string) (Usage, error) {
+	if k.unified {
+		dir := filepath.Join(k.root, path)
+		memory, cpu := table(filepath.Join(dir, "memory.stat")), table(filepath.Join(dir, "cpu.stat"))
+		u := Usage{
+			CPUNanoseconds: cpu["usage_usec"] * 1000, MemoryBytes: number(filepath.Join(dir, "memory.current")),
+			RSSBytes: memory["anon"], PageFaults: memory["pgfault"], MajorPageFaults: memory["pgmajfault"],
+			Processes: number(filepath.Join(dir, "pids.current")),
+		}
+		u.WorkingSetBytes = less(u.MemoryBytes, memory["inactive_file"])
+		return u, nil
+	}
+	memory := table(filepath.Join(k.root, "memory", path, "memory.stat"))
+	u := Usage{
+		CPUNanoseconds: number(filepath.Join(k.root, "cpuacct", path, "cpuacct.usage")),
+		MemoryBytes:    number(filepath.Join(k.root, "memory", path, "memory.usage_in_bytes")),
+		RSSBytes:       memory["total_rss"], PageFaults: memory["total_pgfault"], MajorPageFaults: memory["total_pgmajfault"],
+		Processes: number(filepath.Join(k.root, "pids", path, "pids.current")),
+	}
+	u.WorkingSetBytes = less(u.MemoryBytes, memory["total_inactive_file"])
+	return u, nil
+}
+
+func less(a, b uint64) uint64 {
+	if b > a {
+		return 0
+	}
+	return a - b
+}
+
+func number(path string) uint64 {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+	return n
+}
+
+func table(path string) map[string]uint64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	out := make(map[string]uint64)
+	for s := bufio.NewScanner(f); s.Scan(); {
+		name, value, _ := strings.Cut(s.Text(), " ")
+		n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		out[name] = n
+	}
+	return out
+}

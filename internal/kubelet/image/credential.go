@@ -1,0 +1,100 @@
+package image
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type dockerEntry struct {
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	Auth          string `json:"auth"`
+	IdentityToken string `json:"identitytoken"`
+	RegistryToken string `json:"registrytoken"`
+}
+
+// Credentials returns what the pull secrets offer for the image, the most
+// specific registry first, in the order to be tried.
+func Credentials(image string, secrets []*v1.Secret) []*runtimeapi.AuthConfig {
+	type match struct {
+		pattern string
+		auth    *runtimeapi.AuthConfig
+	}
+	var found []match
+	for _, secret := range secrets {
+		for registry, entry := range entries(secret) {
+			if !matches(registry, image) {
+				continue
+			}
+			auth := &runtimeapi.AuthConfig{Username: entry.Username, Password: entry.Password, IdentityToken: entry.IdentityToken, RegistryToken: entry.RegistryToken}
+			if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
+				auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
+			}
+			found = append(found, match{trim(registry), auth})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b match) int { return len(b.pattern) - len(a.pattern) })
+	out := make([]*runtimeapi.AuthConfig, 0, len(found))
+	for _, m := range found {
+		out = append(out, m.auth)
+	}
+	return out
+}
+
+func entries(secret *v1.Secret) map[string]dockerEntry {
+	switch secret.Type {
+	case v1.SecretTypeDockerConfigJson:
+		var file struct {
+			Auths map[string]dockerEntry `json:"auths"`
+		}
+		if json.Unmarshal(secret.Data[v1.DockerConfigJsonKey], &file) == nil {
+			return file.Auths
+		}
+	case v1.SecretTypeDockercfg:
+		var auths map[string]dockerEntry
+		if json.Unmarshal(secret.Data[v1.DockerConfigKey], &auths) == nil {
+			return auths
+		}
+	}
+	return nil
+}
+
+func trim(registry string) string {
+	registry = strings.TrimPrefix(strings.TrimPrefix(registry, "https://"), "http://")
+	registry = strings.TrimSuffix(strings.TrimSuffix(registry, "/v1/"), "/v2/")
+	return strings.TrimSuffix(registry, "/")
+}
+
+const dockerHub = "index.docker.io"
+
+// matches compares host and path prefix; "*" stands for one label of a host.
+func matches(registry, image string) bool {
+	pattern := trim(registry)
+	host, rest, ok := strings.Cut(image, "/")
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
+		host, rest = dockerHub, image
+	}
+	if host == "docker.io" {
+		host = dockerHub
+	}
+	wantHost, wantPath, _ := strings.Cut(pattern, "/")
+	if wantHost == "docker.io" || wantHost == "registry-1.docker.io" {
+		wantHost = dockerHub
+	}
+	wantLabels, labels := strings.Split(wantHost, "."), strings.Split(host, ".")
+	if len(wantLabels) != len(labels) {
+		return false
+	}
+	for i := range labels {
+		if ok, err := path.Match(wantLabels[i], labels[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return wantPath == "" || strings.HasPrefix(rest, wantPath)
+}

@@ -1,0 +1,223 @@
+// Package image brings images to the node and takes unused ones away.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Error is why a container's image is not there. Reason is the one that the
+// container's status shows.
+type Error struct {
+	Reason  string
+	Message string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// The reasons of an Error.
+const (
+	ErrImagePull      = "ErrImagePull"
+	ImagePullBackOff  = "ImagePullBackOff"
+	ErrImageNeverPull = "ErrImageNeverPull"
+	InvalidImageName  = "InvalidImageName"
+	ImageInspectError = "ImageInspectError"
+)
+
+// Event is told what happens, with upstream's reasons and messages.
+type Event func(eventType, reason, message string)
+
+// Puller makes sure of images. Its methods may be called from any goroutine.
+type Puller struct {
+	Images internalapi.ImageManagerService
+	// Initial and Max bound the wait between failed pulls.
+	Initial, Max time.Duration
+
+	mu       sync.Mutex // guards what follows
+	failures map[string]failure
+	used     map[string]time.Time
+	serial   chan struct{}
+	parallel int
+}
+
+type failure struct {
+	message string
+	until   time.Time
+	delay   time.Duration
+}
+
+// NewPuller returns a Puller that pulls at most parallel images at a time, 0
+// for any number.
+func NewPuller(images internalapi.ImageManagerService, parallel int) *Puller {
+	p := &Puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, parallel: parallel}
+	if parallel > 0 {
+		p.serial = make(chan struct{}, parallel)
+	}
+	return p
+}
+
+// Normalize appends the tag that a reference without one stands for. It
+// returns an error for a name that cannot be a reference.
+func Normalize(name string) (string, error) {
+	if name == "" || strings.ContainsAny(name, " \t\n") || strings.HasPrefix(name, "-") || strings.HasPrefix(name, ":") {
+		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", name, name) //nolint:staticcheck // upstream's wording
+	}
+	path := name
+	if i := strings.LastIndex(name, "/"); i >= 0 {
+		path = name[i+1:]
+	}
+	repository, _, _ := strings.Cut(strings.Split(name, "@")[0], ":")
+	if host, rest, ok := strings.Cut(name, "/"); ok && strings.ContainsAny(host, ".:") {
+		repository, _, _ = strings.Cut(strings.Split(rest, "@")[0], ":")
+	}
+	if repository != strings.ToLower(repository) {
+		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format: repository name must be lowercase", name, name) //nolint:staticcheck // upstream's wording
+	}
+	if !strings.ContainsAny(path, ":@") {
+		return name + ":latest", nil
+	}
+	return name, nil
+}
+
+// Ensure returns the image to run for the container, pulling it by its policy.
+// backoffKey tells apart the pods that wait on their own.
+func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func() []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+	name, err := Normalize(c.Image)
+	if err != nil {
+		event(v1.EventTypeWarning, "InspectFailed", err.Error())
+		return nil, &Error{InvalidImageName, err.Error()}
+	}
+	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image}
+	status, err := p.Images.ImageStatus(ctx, spec, false)
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %v", name, err)
+		event(v1.EventTypeWarning, "InspectFailed", message)
+		return nil, &Error{ImageInspectError, message}
+	}
+	present := status.GetImage()
+	policy := c.ImagePullPolicy
+	if policy == "" {
+		policy = v1.PullIfNotPresent
+		if strings.HasSuffix(name, ":latest") {
+			policy = v1.PullAlways
+		}
+	}
+	switch {
+	case present != nil && policy != v1.PullAlways:
+		p.touch(present.GetId())
+		event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		return present, nil
+	case policy == v1.PullNever:
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+		event(v1.EventTypeWarning, "ErrImageNeverPull", message)
+		return nil, &Error{ErrImageNeverPull, message}
+	}
+	key := backoffKey + "_" + name
+	if f, wait := p.backingOff(key); wait {
+		event(v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		return nil, &Error{ImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ErrImagePull, f.message)}
+	}
+	return p.pull(ctx, c, spec, key, credentials, sandbox, event)
+}
+
+func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func() []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	asked := time.Now()
+	if p.serial != nil {
+		select {
+		case p.serial <- struct{}{}:
+			defer func() { <-p.serial }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	began := time.Now()
+	auths := []*runtimeapi.AuthConfig{nil}
+	if credentials != nil {
+		if found := credentials(); len(found) > 0 {
+			auths = found
+		}
+	}
+	var failed error
+	for _, auth := range auths {
+		if _, failed = p.Images.PullImage(ctx, spec, auth, sandbox); failed == nil {
+			break
+		}
+	}
+	if failed != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		p.failed(key, failed.Error())
+		event(v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, failed))
+		return nil, &Error{ErrImagePull, failed.Error()}
+	}
+	p.mu.Lock()
+	delete(p.failures, key)
+	p.mu.Unlock()
+	status, err := p.Images.ImageStatus(ctx, spec, false)
+	if err == nil && status.GetImage() == nil {
+		err = errors.New("the runtime does not list it")
+	}
+	if err != nil {
+		return nil, &Error{ErrImagePull, fmt.Sprintf("image %q was pulled but cannot be inspected: %v", c.Image, err)}
+	}
+	p.touch(status.GetImage().GetId())
+	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), status.GetImage().GetSize()))
+	return status.GetImage(), nil
+}
+
+// Retry returns when a failed pull may be tried again, if one is waiting.
+func (p *Puller) Retry(c *v1.Container, backoffKey string) (time.Time, bool) {
+	name, err := Normalize(c.Image)
+	if err != nil {
+		return time.Time{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.failures[backoffKey+"_"+name]
+	return f.until, ok
+}
+
+func (p *Puller) backingOff(key string) (failure, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.failures[key]
+	return f, ok && time.Now().Before(f.until)
+}
+
+func (p *Puller) failed(key, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.failures[key]
+	f.delay = min(max(2*f.delay, p.Initial), p.Max)
+	f.message, f.until = message, time.Now().Add(f.delay)
+	p.failures[key] = f
+}
+
+// Forget drops the waits of a pod.
+func (p *Puller) Forget(backoffKey string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range p.failures {
+		if strings.HasPrefix(key, backoffKey+"_") {
+			delete(p.failures, key)
+		}
+	}
+}
+
+func (p *Puller) touch(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used[id] = time.Now()
+}

@@ -1,0 +1,265 @@
+// Package kubelet runs the pods of one node on a CRI runtime.
+//
+//	API server ─┐                      ┌─ container events, slow relist
+//	manifests  ─┼─► sync loop ◄────────┼─ probe results
+//	URL        ─┘      │               └─ changed config maps and secrets
+//	                   ▼ one worker a pod
+//	         observe ─► plan ─► act ─► status ─► API server
+//
+// A worker keeps nothing that cannot be read back from the runtime, so that
+// a kubelet that is killed adopts its running containers when it comes back.
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	listersv1 "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/kubelet/object"
+	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/kubelet/source"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/kubelet/volume"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// Kubelet is the agent of one node.
+type Kubelet struct {
+	config      Config
+	runtime     internalapi.RuntimeService
+	images      internalapi.ImageManagerService
+	runtimeName string
+
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	writer      *status.Writer
+	objects     *object.Store
+	volumes     *volume.Volumes
+	puller      *image.Puller
+	prober      *probe.Prober
+	runner      *probe.Runner
+	mirror      *source.Mirror
+	node        *node.Reporter
+	services    listersv1.ServiceLister
+	servicesOK  cache.InformerSynced
+
+	updates chan source.Update // from the sources to the loop
+	lost    chan *cri.Summary  // pods that run and that no source knows
+	started time.Time
+
+	mu      sync.Mutex // guards what follows
+	workers map[types.UID]*worker
+	mirrors map[string]*v1.Pod // by namespace/name
+	facts   spec.Node
+}
+
+// New checks the configuration, fills in defaults and builds a kubelet.
+func New(config Config) (*Kubelet, error) {
+	if err := config.Default(); err != nil {
+		return nil, err
+	}
+	k := &Kubelet{
+		config:  config,
+		runtime: config.Runtime,
+		images:  config.Images,
+		updates: make(chan source.Update, 64),
+		lost:    make(chan *cri.Summary, 64),
+		workers: make(map[types.UID]*worker),
+		mirrors: make(map[string]*v1.Pod),
+	}
+	capacity, err := config.Machine.Capacity()
+	if err != nil {
+		return nil, fmt.Errorf("read the machine's capacity: %w", err)
+	}
+	reserved, err := node.Reserved(&config.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	resolv := []byte(nil)
+	if path := *config.Configuration.ResolverConfig; path != "" {
+		resolv, _ = config.Files.ReadFile(path)
+	}
+	k.facts = spec.Node{
+		Name: config.NodeName, IPs: config.hostIPs(), Hostname: config.Hostname,
+		ClusterDNS: config.Configuration.ClusterDNS, ClusterDomain: config.Configuration.ClusterDomain,
+		PodLogsDir: config.Configuration.PodLogsDir, ResolvConf: resolv,
+		MemoryCapacity: capacity.Memory().Value(), Allocatable: node.Allocatable(capacity, reserved),
+		CFSQuota: *config.Configuration.CPUCFSQuota, SeccompDefault: *config.Configuration.SeccompDefault,
+		SeccompRoot: config.SeccompRoot(),
+	}
+	k.runner = &probe.Runner{Exec: k.exec}
+	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}
+	if config.Client != nil {
+		watch := config.Configuration.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
+		k.objects = object.New(config.Client, watch, k.wake)
+		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
+		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
+		k.writer = status.NewWriter(config.Client.Kubernetes, k.wake)
+		k.mirror = &source.Mirror{Client: config.Client.Kubernetes, NodeName: config.NodeName}
+	}
+	return k, nil
+}
+
+// Run works until ctx ends, then stops everything but the containers.
+func (k *Kubelet) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if k.runtime == nil || k.images == nil {
+		c := &k.config.Configuration
+		runtime, images, err := cri.Dial(ctx, c.ContainerRuntimeEndpoint, c.ImageServiceEndpoint, c.RuntimeRequestTimeout.Duration)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		k.runtime, k.images = runtime, images
+		defer func() { _ = runtime.Close(context.WithoutCancel(ctx)); _ = images.Close(context.WithoutCancel(ctx)) }()
+	}
+	version, err := k.runtime.Version(ctx, "")
+	if err != nil {
+		return fmt.Errorf("ask the container runtime for its version: %w", err)
+	}
+	k.runtimeName = version.GetRuntimeName()
+	k.started = time.Now()
+	k.puller = image.NewPuller(k.images, k.parallelPulls())
+	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
+		return fmt.Errorf("make the kubelet's folder: %w", err)
+	}
+
+	k.broadcaster = record.NewBroadcaster(record.WithContext(ctx))
+	defer k.broadcaster.Shutdown()
+	if k.config.Client != nil {
+		k.broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: k.config.Client.Kubernetes.CoreV1().Events("")})
+	}
+	k.recorder = k.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: k.config.NodeName})
+	k.prober = probe.New(k.runner, k.recorder, containerReference, k.wake)
+	k.prober.Start(ctx)
+	k.node = node.NewReporter(k.nodeConfig(version.GetRuntimeVersion()))
+
+	var wg sync.WaitGroup
+	run := func(f func(ctx context.Context)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			f(ctx)
+		}()
+	}
+	if k.config.Client != nil {
+		k.objects.Start(ctx)
+		services := k.config.Client.Informers.Core().V1().Services()
+		k.services, k.servicesOK = services.Lister(), services.Informer().HasSynced
+		k.config.Client.Informers.Start(ctx.Done())
+		run(k.writer.Run)
+		run(k.node.Run)
+	}
+	var failed error
+	if *k.config.Configuration.EnableServer {
+		server, err := k.newServer(ctx)
+		if err != nil {
+			failed = err
+			cancel()
+		} else {
+			run(server.Run)
+		}
+	}
+	if failed == nil {
+		run(k.watchRuntime)
+		run(k.collectGarbage)
+		run(k.guardResources)
+		run(k.rotateLogs)
+		for _, s := range k.sources() {
+			run(s)
+		}
+		log.Info("Started kubelet", "node", k.config.NodeName, "runtime", k.runtimeName, "runtimeVersion", version.GetRuntimeVersion())
+		k.loop(ctx)
+	}
+	wg.Wait()
+	k.prober.Wait()
+	if k.objects != nil {
+		k.objects.Wait()
+	}
+	return failed
+}
+
+func (k *Kubelet) parallelPulls() int {
+	c := &k.config.Configuration
+	switch {
+	case *c.SerializeImagePulls:
+		return 1
+	case c.MaxParallelImagePulls != nil:
+		return int(*c.MaxParallelImagePulls)
+	}
+	return 0
+}
+
+// sources are the functions that feed the loop.
+func (k *Kubelet) sources() []func(ctx context.Context) {
+	c := &k.config.Configuration
+	var out []func(ctx context.Context)
+	if k.config.Client != nil {
+		out = append(out, func(ctx context.Context) { source.API(ctx, k.config.Client, k.config.NodeName, k.updates) })
+	}
+	if c.StaticPodPath != "" {
+		out = append(out, func(ctx context.Context) {
+			source.Folder(ctx, k.config.Files, c.StaticPodPath, k.config.NodeName, c.FileCheckFrequency.Duration, k.updates)
+		})
+	}
+	if c.StaticPodURL != "" {
+		out = append(out, func(ctx context.Context) {
+			source.URL(ctx, c.StaticPodURL, c.StaticPodURLHeader, k.config.NodeName, c.HTTPCheckFrequency.Duration, k.updates)
+		})
+	}
+	return out
+}
+
+// wake makes the pod's worker look again. It may be called from anywhere.
+func (k *Kubelet) wake(uid types.UID) {
+	k.mu.Lock()
+	w := k.workers[uid]
+	k.mu.Unlock()
+	if w != nil {
+		w.nudge()
+	}
+}
+
+// wakeAll makes every worker look again.
+func (k *Kubelet) wakeAll() {
+	for _, w := range k.list() {
+		w.nudge()
+	}
+}
+
+func (k *Kubelet) list() []*worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]*worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+func (k *Kubelet) nodeFacts() *spec.Node {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	facts := k.facts
+	return &facts
+}

@@ -1,0 +1,290 @@
+// Package probe asks containers how they are: startup, liveness and
+// readiness, by exec, HTTP, TCP and gRPC.
+//
+// Each probe of each running container instance has a goroutine:
+//
+//	initial delay ─► run ─► threshold reached? ─► result changes ─► OnChange
+//	                  ▲ period                        │
+//	                  └───────────────────────────────┘
+//
+// Liveness and readiness begin when the startup probe has succeeded. After a
+// failed liveness or startup probe the goroutine ends: the container dies.
+package probe
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+)
+
+// Kind is one of a container's three probes.
+type Kind int
+
+// The probes of a container.
+const (
+	Liveness Kind = iota
+	Readiness
+	Startup
+)
+
+// String returns the name that events use.
+func (k Kind) String() string { return [...]string{"Liveness", "Readiness", "Startup"}[k] }
+
+func (k Kind) of(c *v1.Container) *v1.Probe {
+	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
+}
+
+// Prober probes the containers of all pods of a node.
+type Prober struct {
+	runner   *Runner
+	recorder record.EventRecorder
+	object   func(pod *v1.Pod, container string) *v1.ObjectReference
+	changed  func(uid types.UID)
+
+	mu      sync.Mutex // guards what follows
+	workers map[types.UID]map[key]*worker
+	counts  map[Count]int
+	wg      sync.WaitGroup
+	ctx     context.Context //nolint:containedctx // set by Run, ends the workers
+}
+
+type key struct {
+	containerID string
+	kind        Kind
+}
+
+// Count names one counter of probe results for the metrics endpoint.
+type Count struct{ Namespace, Pod, Container, Probe, Result string }
+
+// New returns a Prober that reports changes of results to changed.
+func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod, container string) *v1.ObjectReference, changed func(uid types.UID)) *Prober {
+	return &Prober{
+		runner: runner, recorder: recorder, object: object, changed: changed,
+		workers: make(map[types.UID]map[key]*worker), counts: make(map[Count]int),
+	}
+}
+
+// Start makes the prober live as long as ctx. It must be called before Sync.
+func (p *Prober) Start(ctx context.Context) { p.ctx = ctx }
+
+// Wait returns when all goroutines have ended.
+func (p *Prober) Wait() { p.wg.Wait() }
+
+// Instance is one running container of a pod.
+type Instance struct {
+	Container *v1.Container
+	ID        string
+	StartedAt time.Time
+}
+
+// Sync makes the probes of a pod those of the given running containers.
+// Adopted containers (started before the kubelet) keep the readiness given
+// by wasReady until their probe says otherwise.
+func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(container string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx == nil || p.ctx.Err() != nil {
+		return
+	}
+	have := p.workers[pod.UID]
+	if have == nil {
+		have = make(map[key]*worker)
+		p.workers[pod.UID] = have
+	}
+	wanted := make(map[key]bool)
+	for _, instance := range running {
+		for kind := Liveness; kind <= Startup; kind++ {
+			probe := kind.of(instance.Container)
+			if probe == nil {
+				continue
+			}
+			k := key{instance.ID, kind}
+			wanted[k] = true
+			if have[k] != nil {
+				continue
+			}
+			ctx, cancel := context.WithCancel(p.ctx)
+			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, cancel: cancel, kick: make(chan struct{}, 1),
+				target: Target{Pod: pod, Container: instance.Container, ContainerID: instance.ID, IP: ip}, started: instance.StartedAt}
+			if kind == Liveness {
+				w.result = plan.Success
+			}
+			if kind == Readiness && wasReady(instance.Container.Name) {
+				w.result = plan.Success
+			}
+			have[k] = w
+			p.wg.Add(1)
+			go w.run(ctx)
+		}
+	}
+	for k, w := range have {
+		if !wanted[k] {
+			w.cancel()
+			delete(have, k)
+		}
+	}
+	if len(have) == 0 {
+		delete(p.workers, pod.UID)
+	}
+}
+
+// Forget ends the probes of a pod.
+func (p *Prober) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.workers[uid] {
+		w.cancel()
+	}
+	delete(p.workers, uid)
+}
+
+// StopKind ends the probes of one kind of a pod (liveness and startup, once it
+// is being terminated).
+func (p *Prober) StopKind(uid types.UID, kinds ...Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, w := range p.workers[uid] {
+		for _, kind := range kinds {
+			if k.kind == kind {
+				w.cancel()
+			}
+		}
+	}
+}
+
+// Result returns the last result of a probe, Unknown for one without answer.
+func (p *Prober) Result(uid types.UID, containerID string, kind Kind) plan.Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.workers[uid][key{containerID, kind}]; w != nil {
+		return w.result
+	}
+	return plan.Unknown
+}
+
+// Counts returns a copy of the counters.
+func (p *Prober) Counts() map[Count]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[Count]int, len(p.counts))
+	for k, n := range p.counts {
+		out[k] = n
+	}
+	return out
+}
+
+type worker struct {
+	prober  *Prober
+	pod     *v1.Pod
+	probe   *v1.Probe
+	kind    Kind
+	target  Target
+	started time.Time
+	cancel  context.CancelFunc
+	kick    chan struct{}
+
+	result plan.Result // guarded by Prober.mu
+}
+
+func (w *worker) run(ctx context.Context) {
+	defer w.prober.wg.Done()
+	defer w.cancel()
+	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
+	delay := time.Until(w.started.Add(time.Duration(w.probe.InitialDelaySeconds) * time.Second))
+	timer := time.NewTimer(max(delay, 0))
+	defer timer.Stop()
+	successes, failures := int32(0), int32(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-w.kick:
+		}
+		if w.kind != Startup && w.target.Container.StartupProbe != nil && w.prober.Result(w.pod.UID, w.target.ContainerID, Startup) != plan.Success {
+			timer.Reset(period)
+			continue
+		}
+		ok, known := w.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		timer.Reset(period)
+		if !known {
+			continue
+		}
+		if ok {
+			successes, failures = successes+1, 0
+		} else {
+			successes, failures = 0, failures+1
+		}
+		switch {
+		case ok && successes >= max(w.probe.SuccessThreshold, 1):
+			w.set(plan.Success)
+		case !ok && failures >= max(w.probe.FailureThreshold, 1):
+			w.set(plan.Failure)
+		default:
+			continue
+		}
+		if (w.kind == Liveness || w.kind == Startup) && !ok || w.kind == Startup && ok {
+			return
+		}
+	}
+}
+
+// once runs the probe, once more where it could not be carried out.
+func (w *worker) once(ctx context.Context) (ok, known bool) {
+	const attempts = 3
+	reference := w.prober.object(w.pod, w.target.Container.Name)
+	for range attempts {
+		ok, output, err := w.prober.runner.Run(ctx, w.probe, w.target)
+		if ctx.Err() != nil {
+			return false, false
+		}
+		if err != nil {
+			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %v", w.kind, "unknown", err)
+			w.count("unknown")
+			continue
+		}
+		if ok {
+			w.count("successful")
+		} else {
+			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.kind, output)
+			w.count("failed")
+		}
+		return ok, true
+	}
+	return false, false
+}
+
+func (w *worker) count(result string) {
+	w.prober.mu.Lock()
+	defer w.prober.mu.Unlock()
+	w.prober.counts[Count{w.pod.Namespace, w.pod.Name, w.target.Container.Name, w.kind.String(), result}]++
+}
+
+func (w *worker) set(r plan.Result) {
+	w.prober.mu.Lock()
+	changed := w.result != r
+	w.result = r
+	if changed && w.kind == Startup && r == plan.Success {
+		for k, other := range w.prober.workers[w.pod.UID] {
+			if k.containerID == w.target.ContainerID && k.kind != Startup {
+				select {
+				case other.kick <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}
+	w.prober.mu.Unlock()
+	if changed {
+		w.prober.changed(w.pod.UID)
+	}
+}

@@ -1,0 +1,227 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpchealth "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	remote "k8s.io/cri-client/pkg"
+	utilexec "k8s.io/utils/exec"
+)
+
+// Target is the container that a probe or a hook is directed at.
+type Target struct {
+	Pod         *v1.Pod
+	Container   *v1.Container
+	ContainerID string
+	IP          string
+}
+
+// Exec runs a command in a container and returns its output. A command that
+// ends with a code other than 0 is an error that knows its ExitStatus.
+type Exec func(ctx context.Context, containerID string, command []string, timeout time.Duration) (output []byte, err error)
+
+// Runner carries out the handlers of probes.
+type Runner struct {
+	Exec Exec
+	// Dial connects to pods; nil is the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	maxBody      = 10 << 10
+	userAgent    = "kube-probe/1.37"
+	maxRedirects = 10
+)
+
+func (r *Runner) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if r.Dial != nil {
+		return r.Dial(ctx, network, address)
+	}
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// Run carries out the handler once and returns whether it succeeded and what
+// it said. The error is for a probe that could not be carried out.
+func (r *Runner) Run(ctx context.Context, p *v1.Probe, t Target) (ok bool, output string, err error) {
+	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
+	switch {
+	case p.Exec != nil:
+		return r.exec(ctx, p.Exec.Command, t, timeout)
+	case p.HTTPGet != nil:
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return r.HTTP(ctx, p.HTTPGet, t)
+	case p.TCPSocket != nil:
+		return r.tcp(ctx, p.TCPSocket, t, timeout)
+	case p.GRPC != nil:
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return r.grpc(ctx, p.GRPC, t)
+	}
+	return false, "", fmt.Errorf("missing probe handler for %s", t.Container.Name)
+}
+
+func (r *Runner) exec(ctx context.Context, command []string, t Target, timeout time.Duration) (bool, string, error) {
+	output, err := r.Exec(ctx, t.ContainerID, command, timeout)
+	if len(output) > maxBody {
+		output = output[:maxBody]
+	}
+	text := string(output)
+	var exit utilexec.ExitError
+	switch {
+	case err == nil:
+		return true, text, nil
+	case errors.As(err, &exit):
+		return exit.ExitStatus() == 0, text, nil
+	case errors.Is(err, remote.ErrCommandTimedOut), status.Code(err) == codes.DeadlineExceeded:
+		return false, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
+	}
+	return false, text, err
+}
+
+// Port resolves a port of a probe or hook, by number or by the container's name for it.
+func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
+	n := port.IntValue()
+	if port.Type == intstr.String {
+		for _, p := range c.Ports {
+			if p.Name == port.StrVal {
+				n = int(p.ContainerPort)
+			}
+		}
+		if n == 0 {
+			var err error
+			if n, err = strconv.Atoi(port.StrVal); err != nil {
+				return 0, fmt.Errorf("couldn't find port: %s in container %s", port.StrVal, c.Name)
+			}
+		}
+	}
+	if n <= 0 || n > 65535 {
+		return 0, fmt.Errorf("invalid port number: %v", n)
+	}
+	return n, nil
+}
+
+// HTTP asks the container's URL; every code from 200 to 399 is a success.
+func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (bool, string, error) {
+	port, err := Port(action.Port, t.Container)
+	if err != nil {
+		return false, "", err
+	}
+	host := action.Host
+	if host == "" {
+		host = t.IP
+	}
+	scheme := strings.ToLower(string(action.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	target, err := url.Parse(action.Path)
+	if err != nil {
+		target = &url.URL{Path: action.Path}
+	}
+	target.Scheme, target.Host = scheme, net.JoinHostPort(host, strconv.Itoa(port))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return false, "", err
+	}
+	request.Header.Set("User-Agent", userAgent)
+	request.Header.Set("Accept", "*/*")
+	for _, h := range action.HTTPHeaders {
+		request.Header.Add(h.Name, h.Value)
+		if http.CanonicalHeaderKey(h.Name) == "Host" {
+			request.Host = h.Value
+		}
+	}
+	client := &http.Client{
+		Transport: &http.Transport{
+			DialContext: r.dial, DisableKeepAlives: true, DisableCompression: true,
+			// The kubelet asks the pod's own address; its certificate is the pod's affair.
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
+		},
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			if next.URL.Hostname() != via[0].URL.Hostname() || len(via) >= maxRedirects {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusBadRequest {
+		return true, string(body), nil
+	}
+	return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), nil
+}
+
+func (r *Runner) tcp(ctx context.Context, action *v1.TCPSocketAction, t Target, timeout time.Duration) (bool, string, error) {
+	port, err := Port(action.Port, t.Container)
+	if err != nil {
+		return false, "", err
+	}
+	host := action.Host
+	if host == "" {
+		host = t.IP
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := r.dial(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	_ = conn.Close()
+	return true, "", nil
+}
+
+func (r *Runner) grpc(ctx context.Context, action *v1.GRPCAction, t Target) (bool, string, error) {
+	service := ""
+	if action.Service != nil {
+		service = *action.Service
+	}
+	address := net.JoinHostPort(t.IP, strconv.Itoa(int(action.Port)))
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithUserAgent(userAgent),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return r.dial(ctx, "tcp", a) }))
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	defer func() { _ = conn.Close() }()
+	answer, err := grpchealth.NewHealthClient(conn).Check(ctx, &grpchealth.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+	if err != nil {
+		switch status.Code(err) {
+		case codes.Unimplemented:
+			return false, fmt.Sprintf("this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", err), nil
+		case codes.DeadlineExceeded:
+			return false, fmt.Sprintf("timeout: failed to connect service %q within the probe's timeout: %v", address, err), nil
+		}
+		return false, fmt.Sprintf("error: health rpc probe failed: %v", err), nil
+	}
+	if answer.GetStatus() != grpchealth.HealthCheckResponse_SERVING {
+		return false, fmt.Sprintf("service unhealthy (responded with %q)", answer.GetStatus()), nil
+	}
+	return true, "service healthy", nil
+}
