@@ -1,0 +1,19 @@
+// Package admissionregistration defines the resources of the group
+// admissionregistration.k8s.io.
+package admissionregistration
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{
+		MutatingAdmissionPolicies(),
+		MutatingAdmissionPolicyBindings(),
+		MutatingWebhookConfigurations(),
+		ValidatingAdmissionPolicies(),
+		ValidatingAdmissionPolicyBindings(),
+		ValidatingWebhookConfigurations(),
+	}
+}
+
+const category = "api-extensions"

@@ -1,0 +1,43 @@
+package admissionregistration
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+func defaultMatchResources(m *admissionv1.MatchResources) {
+	if m == nil {
+		return
+	}
+	fill.Nil(&m.MatchPolicy, admissionv1.Equivalent)
+	fill.Nil(&m.NamespaceSelector, metav1.LabelSelector{})
+	fill.Nil(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			fill.Nil(&rules[i].Scope, admissionv1.AllScopes)
+		}
+	}
+}
+
+func paramKindCell(k *admissionv1.ParamKind) string {
+	if k == nil {
+		return cell.Unset
+	}
+	return k.APIVersion + "/" + k.Kind
+}
+
+func paramRefCell(r *admissionv1.ParamRef) string {
+	switch {
+	case r == nil:
+		return cell.Unset
+	case r.Selector != nil:
+		return metav1.FormatLabelSelector(r.Selector)
+	case r.Namespace != "":
+		return r.Namespace + "/" + r.Name
+	default:
+		return r.Name
+	}
+}

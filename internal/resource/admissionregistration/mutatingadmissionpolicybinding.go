@@ -1,0 +1,34 @@
+package admissionregistration
+
+import (
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// MutatingAdmissionPolicyBindings is the resource mutatingadmissionpolicybindings.
+func MutatingAdmissionPolicyBindings() *resource.Resource {
+	return resource.Define(resource.Definition[admissionv1.MutatingAdmissionPolicyBinding, *admissionv1.MutatingAdmissionPolicyBinding]{
+		GroupVersion: admissionv1.SchemeGroupVersion,
+		Kind:         "MutatingAdmissionPolicyBinding",
+		Plural:       "mutatingadmissionpolicybindings",
+		Categories:   []string{category},
+		Cluster:      true,
+		Default: func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			defaultMatchResources(b.Spec.MatchResources)
+		},
+		Spec: func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
+			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"),
+			resource.AgeColumn(),
+		},
+		Row: func(b *admissionv1.MutatingAdmissionPolicyBinding, now time.Time) []any {
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), resource.Age(b.CreationTimestamp, now)}
+		},
+	})
+}

@@ -1,0 +1,41 @@
+package admissionregistration
+
+import (
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// MutatingWebhookConfigurations is the resource mutatingwebhookconfigurations.
+func MutatingWebhookConfigurations() *resource.Resource {
+	return resource.Define(resource.Definition[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
+		GroupVersion: admissionv1.SchemeGroupVersion,
+		Kind:         "MutatingWebhookConfiguration",
+		Plural:       "mutatingwebhookconfigurations",
+		Categories:   []string{category},
+		Cluster:      true,
+		Default:      defaultMutatingWebhooks,
+		Spec:         func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
+			resource.AgeColumn(),
+		},
+		Row: func(c *admissionv1.MutatingWebhookConfiguration, now time.Time) []any {
+			return []any{c.Name, int64(len(c.Webhooks)), resource.Age(c.CreationTimestamp, now)}
+		},
+	})
+}
+
+func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		defaultWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.NamespaceSelector, &w.ObjectSelector, &w.TimeoutSeconds,
+			&w.ClientConfig, w.Rules)
+		fill.Nil(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	}
+}

@@ -1,0 +1,26 @@
+package admissionregistration
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+func defaultWebhook(
+	failure **admissionv1.FailurePolicyType, match **admissionv1.MatchPolicyType,
+	namespaces, objects **metav1.LabelSelector, timeout **int32,
+	client *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations,
+) {
+	fill.Nil(failure, admissionv1.Fail)
+	fill.Nil(match, admissionv1.Equivalent)
+	fill.Nil(namespaces, metav1.LabelSelector{})
+	fill.Nil(objects, metav1.LabelSelector{})
+	fill.Nil(timeout, 10)
+	if client.Service != nil {
+		fill.Nil(&client.Service.Port, 443)
+	}
+	for i := range rules {
+		fill.Nil(&rules[i].Scope, admissionv1.AllScopes)
+	}
+}

@@ -1,0 +1,23 @@
+package apiextensions
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// CustomResourceDefinitions is the resource customresourcedefinitions.
+func CustomResourceDefinitions() *resource.Resource {
+	return resource.Define(resource.Definition[apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinition]{
+		GroupVersion: apiextensionsv1.SchemeGroupVersion,
+		Kind:         "CustomResourceDefinition",
+		Plural:       "customresourcedefinitions",
+		ShortNames:   []string{"crd", "crds"},
+		Categories:   []string{"api-extensions"},
+		Cluster:      true,
+		StoragePath:  "apiextensions.k8s.io/customresourcedefinitions",
+		Default:      apiextensionsv1.SetObjectDefaults_CustomResourceDefinition,
+		Spec:         func(c *apiextensionsv1.CustomResourceDefinition) any { return c.Spec },
+		CopyStatus:   func(c, from *apiextensionsv1.CustomResourceDefinition) { c.Status = from.Status },
+	})
+}

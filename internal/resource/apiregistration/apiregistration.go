@@ -1,0 +1,10 @@
+// Package apiregistration defines the resources of the group
+// apiregistration.k8s.io.
+package apiregistration
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{APIServices()}
+}

@@ -1,0 +1,90 @@
+package certificates
+
+import (
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+)
+
+// CertificateSigningRequests is the resource certificatesigningrequests.
+func CertificateSigningRequests() *resource.Resource {
+	doc := certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()
+	return resource.Define(resource.Definition[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{
+		GroupVersion: certificatesv1.SchemeGroupVersion,
+		Kind:         "CertificateSigningRequest",
+		Plural:       "certificatesigningrequests",
+		ShortNames:   []string{"csr"},
+		Cluster:      true,
+		CopyStatus: func(c, from *certificatesv1.CertificateSigningRequest) {
+			c.Status = from.Status
+		},
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.AgeColumn(),
+			resource.Column("SignerName", "string", doc["signerName"]),
+			resource.Column("Requestor", "string", doc["request"]),
+			resource.Column("RequestedDuration", "string", doc["expirationSeconds"]),
+			resource.Column("Condition", "string", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+		},
+		Row: signingRequestRow,
+		SelectableFields: func(c *certificatesv1.CertificateSigningRequest) fields.Set {
+			return fields.Set{"spec.signerName": c.Spec.SignerName}
+		},
+		Fields: []string{"spec.signerName"},
+		Subresources: []resource.SubresourceDefinition[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{{
+			Name:             "approval",
+			PrepareForUpdate: prepareApproval,
+		}},
+	})
+}
+
+// prepareApproval lets through what an approver writes: the conditions
+// besides Failed.
+func prepareApproval(_ *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+	conditions := obj.Status.Conditions
+	obj.Spec = old.Spec
+	obj.Status = old.Status
+	obj.Status.Conditions = conditions
+}
+
+func signingRequestRow(c *certificatesv1.CertificateSigningRequest, now time.Time) []any {
+	signer, requested := cell.None, cell.None
+	if c.Spec.SignerName != "" {
+		signer = c.Spec.SignerName
+	}
+	if c.Spec.ExpirationSeconds != nil {
+		requested = duration.HumanDuration(time.Duration(*c.Spec.ExpirationSeconds) * time.Second)
+	}
+	return []any{
+		c.Name, resource.Age(c.CreationTimestamp, now), signer, c.Spec.Username, requested, conditionCell(&c.Status),
+	}
+}
+
+func conditionCell(s *certificatesv1.CertificateSigningRequestStatus) string {
+	var approved, denied, failed bool
+	for _, c := range s.Conditions {
+		approved = approved || c.Type == certificatesv1.CertificateApproved
+		denied = denied || c.Type == certificatesv1.CertificateDenied
+		failed = failed || c.Type == certificatesv1.CertificateFailed
+	}
+	state := "Pending"
+	switch {
+	case denied:
+		state = "Denied"
+	case approved:
+		state = "Approved"
+	}
+	if failed {
+		state += ",Failed"
+	}
+	if len(s.Certificate) > 0 {
+		state += ",Issued"
+	}
+	return state
+}

@@ -1,0 +1,75 @@
+package devices
+
+import (
+	"strings"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// ResourceClaims is the resource resourceclaims.
+func ResourceClaims() *resource.Resource {
+	return resource.Define(resource.Definition[resourcev1.ResourceClaim, *resourcev1.ResourceClaim]{
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		Kind:         "ResourceClaim",
+		Plural:       "resourceclaims",
+		Default:      func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
+		CopyStatus:   func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),
+			resource.AgeColumn(),
+		},
+		Row: func(c *resourcev1.ResourceClaim, now time.Time) []any {
+			return []any{c.Name, claimState(c), resource.Age(c.CreationTimestamp, now)}
+		},
+	})
+}
+
+func claimState(c *resourcev1.ResourceClaim) string {
+	var states []string
+	if c.DeletionTimestamp != nil {
+		states = append(states, "deleted")
+	}
+	if c.Status.Allocation != nil {
+		states = append(states, "allocated")
+	} else if c.DeletionTimestamp == nil {
+		states = append(states, "pending")
+	}
+	if len(c.Status.ReservedFor) > 0 {
+		states = append(states, "reserved")
+	}
+	return strings.Join(states, ",")
+}
+
+func defaultClaim(s *resourcev1.ResourceClaimSpec) {
+	for i := range s.Devices.Requests {
+		request := &s.Devices.Requests[i]
+		if exactly := request.Exactly; exactly != nil {
+			defaultAmount(&exactly.AllocationMode, &exactly.Count)
+			defaultTolerations(exactly.Tolerations)
+		}
+		for k := range request.FirstAvailable {
+			sub := &request.FirstAvailable[k]
+			defaultAmount(&sub.AllocationMode, &sub.Count)
+			defaultTolerations(sub.Tolerations)
+		}
+	}
+}
+
+func defaultAmount(mode *resourcev1.DeviceAllocationMode, count *int64) {
+	fill.Zero(mode, resourcev1.DeviceAllocationModeExactCount)
+	if *mode == resourcev1.DeviceAllocationModeExactCount {
+		fill.Zero(count, 1)
+	}
+}
+
+func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
+	for i := range tolerations {
+		fill.Zero(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
+	}
+}

@@ -1,0 +1,40 @@
+package devices
+
+import (
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// ResourceSlices is the resource resourceslices.
+func ResourceSlices() *resource.Resource {
+	doc := resourcev1.ResourceSliceSpec{}.SwaggerDoc()
+	return resource.Define(resource.Definition[resourcev1.ResourceSlice, *resourcev1.ResourceSlice]{
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		Kind:         "ResourceSlice",
+		Plural:       "resourceslices",
+		Cluster:      true,
+		Spec:         func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Node", "string", doc["nodeName"]),
+			resource.Column("Driver", "string", doc["driver"]),
+			resource.Column("Pool", "string", resourcev1.ResourcePool{}.SwaggerDoc()["name"]),
+			resource.AgeColumn(),
+		},
+		Row: func(s *resourcev1.ResourceSlice, now time.Time) []any {
+			return []any{
+				s.Name, ptr.Deref(s.Spec.NodeName, ""), s.Spec.Driver, s.Spec.Pool.Name, resource.Age(s.CreationTimestamp, now),
+			}
+		},
+		SelectableFields: func(s *resourcev1.ResourceSlice) fields.Set {
+			return fields.Set{"spec.nodeName": ptr.Deref(s.Spec.NodeName, ""), "spec.driver": s.Spec.Driver}
+		},
+		Fields: []string{"spec.driver", "spec.nodeName"},
+	})
+}

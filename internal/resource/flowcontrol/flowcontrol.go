@@ -1,0 +1,10 @@
+// Package flowcontrol defines the resources of the group
+// flowcontrol.apiserver.k8s.io.
+package flowcontrol
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{FlowSchemas(), PriorityLevelConfigurations()}
+}

@@ -1,0 +1,57 @@
+package flowcontrol
+
+import (
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// FlowSchemas is the resource flowschemas.
+func FlowSchemas() *resource.Resource {
+	doc := flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()
+	return resource.Define(resource.Definition[flowcontrolv1.FlowSchema, *flowcontrolv1.FlowSchema]{
+		GroupVersion: flowcontrolv1.SchemeGroupVersion,
+		Kind:         "FlowSchema",
+		Plural:       "flowschemas",
+		Cluster:      true,
+		Default: func(s *flowcontrolv1.FlowSchema) {
+			fill.Zero(&s.Spec.MatchingPrecedence, defaultMatchingPrecedence)
+		},
+		Spec:       func(s *flowcontrolv1.FlowSchema) any { return s.Spec },
+		CopyStatus: func(s, from *flowcontrolv1.FlowSchema) { s.Status = from.Status },
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("PriorityLevel", "string", doc["priorityLevelConfiguration"]),
+			resource.Column("MatchingPrecedence", "string", doc["matchingPrecedence"]),
+			resource.Column("DistinguisherMethod", "string", doc["distinguisherMethod"]),
+			resource.AgeColumn(),
+			resource.Column("MissingPL", "string", "references a broken or non-existent PriorityLevelConfiguration"),
+		},
+		Row: flowSchemaRow,
+	})
+}
+
+func flowSchemaRow(s *flowcontrolv1.FlowSchema, now time.Time) []any {
+	method, dangling := cell.None, "?"
+	if s.Spec.DistinguisherMethod != nil {
+		method = string(s.Spec.DistinguisherMethod.Type)
+	}
+	for _, c := range s.Status.Conditions {
+		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {
+			dangling = string(c.Status)
+			break
+		}
+	}
+	return []any{
+		s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method,
+		resource.Age(s.CreationTimestamp, now), dangling,
+	}
+}
+
+// defaultMatchingPrecedence is the precedence of a FlowSchema that names none.
+const defaultMatchingPrecedence = 1000

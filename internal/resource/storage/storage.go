@@ -1,0 +1,16 @@
+// Package storage defines the resources of the group storage.k8s.io.
+package storage
+
+import "github.com/coracle-io/coracle/internal/resource"
+
+// Resources lists the group's resources.
+func Resources() []*resource.Resource {
+	return []*resource.Resource{
+		CSIDrivers(),
+		CSINodes(),
+		CSIStorageCapacities(),
+		StorageClasses(),
+		VolumeAttachments(),
+		VolumeAttributesClasses(),
+	}
+}
