@@ -3,140 +3,108 @@
 // snapshot in O(1); every watcher has a cursor of its own into one event log
 // per kind, so nothing is copied per watcher and a slow one delays nobody.
 //
-// Objects in the cache are shared and must never be changed.
+//	           store.Watch("/registry/")          Kind.Create, Update, Delete
+//	                    │ batches                      │ lend the typed object
+//	                    ▼                              ▼ (matched by its bytes)
+//	Cache.Run ── apply(batch) ──► Kind ◄───────────── loans
+//	  one goroutine writes        │
+//	                              ├─ state: copy-on-write B-trees    ◄── Snapshot, Lookup
+//	                              │    by (namespace, name) and by indexed field
+//	                              ├─ log: 41 Added │ 42 Modified │ 45 Deleted
+//	                              │          ▲ cursor      ▲ cursor  ◄── Watch
+//	                              └─ scoped logs: the same events of one namespace,
+//	                                   one name or one field value   ◄── WatchScope
+//
+// Revisions: Cache.Revision is how far everything is known. A kind is never
+// behind it, so a read may wait for a revision (Fresh, WaitFor) and then take
+// what is there. SnapshotAt undoes the log to look back.
+//
+// Objects in the cache are shared and must never be changed; the build tag
+// `invariants` makes every read check that nobody did.
 package watchcache
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 )
 
+// Prefix is the part of the store that the cache follows.
+const Prefix = "/registry/"
+
+// ErrRemoved ends the cursors of a kind that was taken out of the cache.
+var ErrRemoved = errors.New("resource has been removed")
+
 // Cache holds every kind.
-type Cache struct{ _ store.Store }
+type Cache struct {
+	store    store.Store
+	revision revision      // how far every kind is known
+	kinds    atomic.Value  // map[string]*Kind by storage path, never changed in place
+	kindsMu  sync.Mutex    // serializes the writers of kinds
+	requests chan addition // resources to fill while running
+	fresh    *freshness
+	synced   chan struct{}
+	stopped  chan struct{} // closed when Run returns
+}
 
 // New makes a cache of the stored (not virtual) resources among rs. It is empty until Run.
-func New(s store.Store, rs []*resource.Resource) *Cache { return nil }
-
-// Run fills the cache and follows the store until ctx ends. It recovers by
-// itself from every error of the store; while the store is away the cache
-// keeps answering from what it has.
-func (c *Cache) Run(ctx context.Context) error { return nil }
+func New(s store.Store, rs []*resource.Resource) *Cache {
+	c := &Cache{
+		store:    s,
+		requests: make(chan addition),
+		fresh:    newFreshness(),
+		synced:   make(chan struct{}),
+		stopped:  make(chan struct{}),
+	}
+	kinds := make(map[string]*Kind, len(rs))
+	for _, r := range rs {
+		if !r.Virtual {
+			kinds[r.StoragePath] = newKind(c, r)
+		}
+	}
+	c.kinds.Store(kinds)
+	return c
+}
 
 // Synced is closed once the first fill is complete.
-func (c *Cache) Synced() <-chan struct{} { return nil }
-
-// Add and Remove take a custom resource in and out while running. Add on a
-// storage path that is there already (another version of the schema) swaps
-// the resource and keeps watches.
-func (c *Cache) Add(r *resource.Resource) *Kind { return nil }
-func (c *Cache) Remove(r *resource.Resource)    {}
+func (c *Cache) Synced() <-chan struct{} { return c.synced }
 
 // Kind returns the part of the cache for r (by storage path), or nil.
-func (c *Cache) Kind(r *resource.Resource) *Kind { return nil }
+func (c *Cache) Kind(r *resource.Resource) *Kind { return c.byPath()[r.StoragePath] }
 
 // Revision is how far the cache knows everything.
-func (c *Cache) Revision() int64 { return 0 }
-
-// Fresh waits until the cache has reached the revision the store has now, and
-// returns it. Concurrent callers share one read of the store.
-func (c *Cache) Fresh(ctx context.Context) (int64, error) { return 0, nil }
+func (c *Cache) Revision() int64 { return c.revision.load() }
 
 // WaitFor waits until the cache has reached revision.
-func (c *Cache) WaitFor(ctx context.Context, revision int64) error { return nil }
-
-// Kind is the cache of one resource and the way to write it.
-type Kind struct{}
-
-// Entry is one object at one revision, with its encodings made at most once.
-type Entry struct {
-	Object          resource.Object // hub version, TypeMeta and resourceVersion set
-	Namespace, Name string
-	Revision        int64
+func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
+	return c.revision.wait(ctx, revision)
 }
 
-// Encoded returns the encoding kept under slot (a small number that the
-// caller gives to a served version and media type), calling make the first
-// time. The result is shared and must not be changed.
-func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) { return nil, nil }
-
-// Get returns the object as of now in the cache.
-func (k *Kind) Get(namespace, name string) (*Entry, bool) { return nil, false }
-
-// Snapshot returns an immutable view of all objects, in O(1).
-func (k *Kind) Snapshot() Snapshot { return Snapshot{} }
-
-// SnapshotAt returns the view as of a past revision, as long as the event log reaches
-// back to it; ok is false otherwise.
-func (k *Kind) SnapshotAt(revision int64) (s Snapshot, ok bool) { return Snapshot{}, false }
-
-// Snapshot is the state of a kind at Revision.
-type Snapshot struct{ Revision int64 }
-
-// Len is the number of objects.
-func (s Snapshot) Len() int { return 0 }
-
-// Ascend visits the objects of one namespace ("" is all) in key order, from
-// the one after (namespace, name) given in after ("" is the start) until
-// visit returns false.
-func (s Snapshot) Ascend(namespace string, after Position, visit func(*Entry) bool) {}
-
-// Position is a place in key order.
-type Position struct{ Namespace, Name string }
-
-// Lookup visits the objects whose indexed field (resource.Indexed) has value,
-// as of now. ok is false if there is no such index.
-func (k *Kind) Lookup(field, value string, visit func(*Entry) bool) (ok bool) { return false }
-
-// EventType is what happened to an object.
-type EventType int8
-
-// Kinds of Event. Bookmark carries only a revision.
-const (
-	Added EventType = iota + 1
-	Modified
-	Deleted
-)
-
-// Event is one change. Entry is the object after it; for Deleted it is the
-// last state with the resourceVersion of the deletion. Previous is nil for Added.
-type Event struct {
-	Type            EventType
-	Entry, Previous *Entry
-	Revision        int64
+// Undecodable counts the stored values, now and before, that could not be
+// decoded and are therefore invisible.
+func (c *Cache) Undecodable() int64 {
+	var n int64
+	for _, k := range c.byPath() {
+		n += k.undecodable.Load()
+	}
+	return n
 }
 
-// Watch returns a cursor that stands after revision. It fails with
-// store.ErrCompacted if the log no longer reaches back so far.
-func (k *Kind) Watch(after int64) (*Cursor, error) { return nil, nil }
+func (c *Cache) byPath() map[string]*Kind { return c.kinds.Load().(map[string]*Kind) }
 
-// Cursor reads the log of a kind. It needs no closing.
-type Cursor struct{}
-
-// Next waits for events after the cursor and returns them all, and the
-// revision up to which the kind is known now (for bookmarks). It returns
-// without events when only the wait ended: ctx done (its error) or wake
-// received. store.ErrCompacted says that the log has moved past the cursor.
-func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Event, revision int64, err error) {
-	return nil, 0, nil
+// replaceKinds changes a copy of the table of kinds and publishes it.
+func (c *Cache) replaceKinds(change func(kinds map[string]*Kind)) {
+	c.kindsMu.Lock()
+	defer c.kindsMu.Unlock()
+	old := c.byPath()
+	kinds := make(map[string]*Kind, len(old)+1)
+	for path, k := range old {
+		kinds[path] = k
+	}
+	change(kinds)
+	c.kinds.Store(kinds)
 }
-
-// Create, Update and Delete write through to the store and hand the object to
-// the cache, so that it is decoded nowhere. obj must not be changed
-// afterwards; its resourceVersion is set. Errors are the store's.
-func (k *Kind) Create(ctx context.Context, obj resource.Object) (*Entry, error) { return nil, nil }
-
-// Update replaces old, which may come from the cache or from Read.
-func (k *Kind) Update(ctx context.Context, obj resource.Object, old *Entry) (*Entry, error) {
-	return nil, nil
-}
-
-// Delete removes old for good; last is the final state to show watchers (nil: old's object).
-func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*Entry, error) {
-	return nil, nil
-}
-
-// Read returns the object linearizably from the store, for a writer whose
-// cached copy was too old. store.ErrNotFound if it does not exist.
-func (k *Kind) Read(ctx context.Context, namespace, name string) (*Entry, error) { return nil, nil }

@@ -1,0 +1,102 @@
+package watchcache
+
+import (
+	"context"
+
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+// Cursor reads the log of a kind. It needs no closing. It must not be used by
+// two goroutines at a time.
+type Cursor struct {
+	kind  *Kind
+	log   *log
+	next  int64 // sequence number of the next event to read
+	after int64 // events up to this revision are not for this cursor
+}
+
+// Watch returns a cursor that stands after revision. It fails with
+// store.ErrCompacted if the log no longer reaches back so far.
+func (k *Kind) Watch(after int64) (*Cursor, error) { return k.WatchScope(after, Scope{}) }
+
+// WatchScope is Watch for the events of a scope. Nothing else wakes the
+// cursor, however many of them there are.
+func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.removed {
+		return nil, ErrRemoved
+	}
+	if after < k.log.floor {
+		return nil, store.ErrCompacted
+	}
+	l := &k.log
+	if key, ok := scope.key(k.state.fields); ok {
+		l = k.scopes.open(key, l, k.state.fields)
+	}
+	return &Cursor{kind: k, log: l, next: l.base + int64(l.index(after)), after: after}, nil
+}
+
+// Next waits for events after the cursor and returns them all, and the
+// revision up to which the kind is known now (for bookmarks). It returns
+// without events when only the wait ended: ctx done (its error) or wake
+// received. store.ErrCompacted says that the log has moved past the cursor,
+// ErrRemoved that the resource is gone.
+func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Event, revision int64, err error) {
+	for {
+		// Known is read before the log, so that no event up to it is missed.
+		known := c.kind.cache.revision.load()
+		events, more, err := c.read()
+		if err != nil {
+			return nil, known, err
+		}
+		if len(events) > 0 {
+			return events, max(known, events[len(events)-1].Revision), nil
+		}
+		select {
+		case <-more:
+		case <-wake:
+			return nil, known, nil
+		case <-ctx.Done():
+			return nil, known, ctx.Err()
+		}
+	}
+}
+
+// read takes what is in the log beyond the cursor, or returns the channel that
+// the next append closes.
+func (c *Cursor) read() ([]*Event, <-chan struct{}, error) {
+	k := c.kind
+	k.mu.RLock()
+	events, more, err := c.take()
+	k.mu.RUnlock()
+	if err == nil && len(events) == 0 && more == nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if c.log.more == nil {
+			c.log.more = make(chan struct{})
+		}
+		return c.take()
+	}
+	return events, more, err
+}
+
+// take advances the cursor. Callers hold the kind's mutex.
+func (c *Cursor) take() ([]*Event, <-chan struct{}, error) {
+	if c.kind.removed {
+		return nil, nil, ErrRemoved
+	}
+	if c.next < c.log.base {
+		return nil, nil, store.ErrCompacted
+	}
+	end := c.log.end()
+	events := c.log.events[c.next-c.log.base : len(c.log.events) : len(c.log.events)]
+	c.next = end
+	for len(events) > 0 && events[0].Revision <= c.after {
+		events = events[1:]
+	}
+	for _, e := range events {
+		e.Entry.seal.check(e.Entry.Object)
+	}
+	return events, c.log.more, nil
+}

@@ -1,0 +1,117 @@
+package watchcache
+
+import (
+	"reflect"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Entry is one object at one revision, with its encodings made at most once.
+type Entry struct {
+	seal            seal
+	Object          resource.Object // hub version, TypeMeta and resourceVersion set
+	Namespace, Name string
+	Revision        int64
+	size            int      // of the stored value, for the log's budget
+	index           []string // values of the kind's indexed fields
+	encodings       atomic.Pointer[encoding]
+}
+
+// encoding is a link in an entry's list of encodings, newest first. Entries
+// have few of them, so a list costs less than a map.
+type encoding struct {
+	slot int
+	next *encoding
+	make sync.Once
+	data []byte
+	err  error
+}
+
+func newEntry(r *resource.Resource, obj resource.Object, at Position, revision int64, size int) *Entry {
+	e := &Entry{Object: obj, Namespace: at.Namespace, Name: at.Name, Revision: revision, size: size}
+	e.shareNames()
+	e.index = indexValues(r, obj)
+	e.seal.close(obj)
+	return e
+}
+
+func indexValues(r *resource.Resource, obj resource.Object) []string {
+	if len(r.Indexed) == 0 {
+		return nil
+	}
+	fields := r.SelectableFields(obj)
+	values := make([]string, len(r.Indexed))
+	for i, field := range r.Indexed {
+		values[i] = fields[field]
+	}
+	return values
+}
+
+// shareNames lets the entry's names share memory with the object's, so that
+// the key they were cut from can go.
+func (e *Entry) shareNames() {
+	if namespace := e.Object.GetNamespace(); namespace == e.Namespace {
+		e.Namespace = namespace
+	}
+	if name := e.Object.GetName(); name == e.Name {
+		e.Name = name
+	}
+}
+
+// Encoded returns the encoding kept under slot (a small number that the
+// caller gives to a served version and media type), calling make the first
+// time. The result is shared and must not be changed.
+func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) {
+	enc := e.encoding(slot)
+	enc.make.Do(func() { enc.data, enc.err = make() })
+	return enc.data, enc.err
+}
+
+func (e *Entry) encoding(slot int) *encoding {
+	for {
+		head := e.encodings.Load()
+		for enc := head; enc != nil; enc = enc.next {
+			if enc.slot == slot {
+				return enc
+			}
+		}
+		enc := &encoding{slot: slot, next: head}
+		if e.encodings.CompareAndSwap(head, enc) {
+			return enc
+		}
+	}
+}
+
+// atRevision returns a copy of obj with another resourceVersion. The copy
+// shares everything but its metadata's outermost level, which is enough for
+// objects that nobody changes.
+func atRevision(obj resource.Object, revision int64) resource.Object {
+	version := strconv.FormatInt(revision, 10)
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		content := shallowCopy(u.Object)
+		if metadata, ok := content["metadata"].(map[string]any); ok {
+			content["metadata"] = shallowCopy(metadata)
+		}
+		c := &unstructured.Unstructured{Object: content}
+		c.SetResourceVersion(version)
+		return c
+	}
+	c := reflect.New(reflect.TypeOf(obj).Elem())
+	c.Elem().Set(reflect.ValueOf(obj).Elem())
+	copied := c.Interface().(resource.Object)
+	copied.SetResourceVersion(version)
+	return copied
+}
+
+func shallowCopy(m map[string]any) map[string]any {
+	c := make(map[string]any, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}

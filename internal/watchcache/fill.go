@@ -1,0 +1,91 @@
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+// pageSize is how many keys are read at a time while filling.
+const pageSize = 10_000
+
+// fill reads everything as of one revision.
+func (c *Cache) fill(ctx context.Context) error {
+	kinds := c.byPath()
+	entries := make(map[*Kind][]*Entry, len(kinds))
+	revision, err := c.list(ctx, Prefix, 0, func(page []store.KeyValue) {
+		for i, e := range decodePage(ctx, kinds, page) {
+			if e != nil {
+				k, _ := route(kinds, page[i].Key)
+				entries[k] = append(entries[k], e)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		k.reset(k.Resource(), entries[k], revision)
+	}
+	c.revision.raise(revision)
+	return nil
+}
+
+// list visits all keys under prefix as of a revision (0 is the current one)
+// in pages, and returns that revision.
+func (c *Cache) list(ctx context.Context, prefix string, revision int64, visit func(page []store.KeyValue)) (int64, error) {
+	opts := store.ListOptions{Revision: revision, Limit: pageSize}
+	for {
+		page, err := c.store.List(ctx, prefix, opts)
+		if err != nil {
+			return 0, fmt.Errorf("list %s: %w", prefix, err)
+		}
+		visit(page.Items)
+		if !page.More {
+			return page.Revision, nil
+		}
+		opts.Revision = page.Revision
+		opts.From = page.Items[len(page.Items)-1].Key + "\x00"
+	}
+}
+
+// decodePage decodes in parallel; an element is nil if its key belongs to no
+// kind or its value cannot be decoded.
+func decodePage(ctx context.Context, kinds map[string]*Kind, page []store.KeyValue) []*Entry {
+	entries := make([]*Entry, len(page))
+	workers := runtime.GOMAXPROCS(0)
+	part := (len(page) + workers - 1) / workers
+	var wg sync.WaitGroup
+	for start := 0; start < len(page); start += part {
+		wg.Go(func() {
+			for i := start; i < min(start+part, len(page)); i++ {
+				if k, at := route(kinds, page[i].Key); k != nil {
+					entries[i] = k.decodeListed(ctx, k.Resource(), at, page[i])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return entries
+}
+
+// decodeListed returns the entry of a listed value: the cached one if it is
+// of the same revision and resource, nil if the value cannot be decoded.
+func (k *Kind) decodeListed(ctx context.Context, r *resource.Resource, at Position, kv store.KeyValue) *Entry {
+	if e, ok := k.Get(at.Namespace, at.Name); ok && e.Revision == kv.Revision && r == k.Resource() {
+		return e
+	}
+	obj, err := resource.DecodeStored(r, kv.Value, kv.Revision)
+	if err != nil {
+		k.undecodable.Add(1)
+		klog.FromContext(ctx).Error(err, "Stored value is hidden from the API until it is overwritten or deleted", "key", kv.Key, "revision", kv.Revision)
+		return nil
+	}
+	return newEntry(r, obj, at, kv.Revision, len(kv.Value))
+}

@@ -1,0 +1,181 @@
+package watchcache
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+// Kind is the cache of one resource and the way to write it.
+type Kind struct {
+	cache    *Cache
+	resource atomic.Pointer[resource.Resource]
+	loans    loans
+
+	mu       sync.RWMutex // guards the following
+	state    state
+	revision int64 // of the last change
+	log      log
+	scopes   scopes
+	removed  bool
+
+	shared      atomic.Pointer[Snapshot] // of state; nil after a change
+	past        atomic.Pointer[Snapshot] // the last that SnapshotAt made, for the next page
+	undecodable atomic.Int64
+}
+
+func newKind(c *Cache, r *resource.Resource) *Kind {
+	k := &Kind{cache: c, state: newState(r.Indexed), scopes: scopes{}}
+	k.loans.pending = map[Position][]*loan{}
+	k.resource.Store(r)
+	return k
+}
+
+// Resource is what the kind was made for, in its latest form.
+func (k *Kind) Resource() *resource.Resource { return k.resource.Load() }
+
+// Get returns the object as of now in the cache.
+func (k *Kind) Get(namespace, name string) (*Entry, bool) {
+	k.mu.RLock()
+	e, ok := k.state.get(Position{namespace, name})
+	k.mu.RUnlock()
+	if ok {
+		e.seal.check(e.Object)
+	}
+	return e, ok
+}
+
+// Lookup visits the objects whose indexed field (resource.Indexed) has value,
+// as of now. ok is false if there is no such index.
+func (k *Kind) Lookup(field, value string, visit func(*Entry) bool) (ok bool) {
+	return k.Snapshot().Lookup(field, value, visit)
+}
+
+// change is one write, decoded: entry is nil for a deletion, for which last
+// may be the final state that the writer lent.
+type change struct {
+	at       Position
+	revision int64
+	entry    *Entry
+	last     *Entry
+}
+
+// decode turns a write of the store into a change, with the object that its
+// writer lent if there is one. A value that cannot be decoded hides the object.
+func (k *Kind) decode(at Position, e store.Event) (change, error) {
+	r := k.Resource()
+	c := change{at: at, revision: e.Revision}
+	if e.Deleted {
+		c.last = k.loans.take(r, at, nil, e.Revision)
+		return c, nil
+	}
+	if c.entry = k.loans.take(r, at, e.Value, e.Revision); c.entry != nil {
+		return c, nil
+	}
+	obj, err := resource.DecodeStored(r, e.Value, e.Revision)
+	if err != nil {
+		k.undecodable.Add(1)
+		return c, err
+	}
+	c.entry = newEntry(r, obj, at, e.Revision, len(e.Value))
+	return c, nil
+}
+
+// commit makes changes visible, all at once. It is called by one goroutine.
+func (k *Kind) commit(changes []change, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var touched []*log
+	events := make([]Event, len(changes))
+	for i, c := range changes {
+		e := &events[i]
+		*e = Event{Entry: c.entry, Revision: c.revision, seconds: now.Unix()}
+		if !k.replace(e, c) {
+			continue
+		}
+		k.revision = e.Revision
+		k.log.append(e)
+		touched = k.scopes.append(e, k.state.fields, touched)
+	}
+	k.shared.Store(nil)
+	k.log.wake()
+	for _, l := range touched {
+		l.wake()
+	}
+}
+
+// replace applies c to the state and completes e. It returns false for the
+// deletion of what was not visible.
+func (k *Kind) replace(e *Event, c change) bool {
+	if c.entry == nil {
+		e.Type = Deleted
+		e.Previous = k.state.remove(c.at)
+		if e.Previous == nil {
+			return false
+		}
+		if e.Entry = c.last; e.Entry == nil {
+			e.Entry = newEntry(k.Resource(), atRevision(e.Previous.Object, c.revision), c.at, c.revision, 0)
+		}
+		return true
+	}
+	e.Type = Added
+	if e.Previous = k.state.set(c.entry); e.Previous != nil {
+		e.Type = Modified
+		e.Previous.seal.check(e.Previous.Object)
+	}
+	return true
+}
+
+// reset replaces everything by a listing at a revision. Every cursor is left
+// behind, because what happened in between is not known.
+func (k *Kind) reset(r *resource.Resource, entries []*Entry, revision int64) {
+	k.replaceState(r, entries, revision, true)
+}
+
+func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int64, forget bool) {
+	s := newState(r.Indexed)
+	for _, e := range entries {
+		s.load(e)
+	}
+	k.loans.settle(revision)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.resource.Store(r)
+	k.state = s
+	if forget {
+		k.revision = revision
+		k.log.reset(revision)
+		k.scopes.each(func(l *log) { l.reset(revision) })
+	}
+	k.shared.Store(nil)
+	k.past.Store(nil)
+	k.wakeAll()
+}
+
+// remove ends every cursor.
+func (k *Kind) remove() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.removed = true
+	k.state = newState(nil)
+	k.shared.Store(nil)
+	k.past.Store(nil)
+	k.wakeAll()
+}
+
+func (k *Kind) wakeAll() {
+	k.log.wake()
+	k.scopes.each((*log).wake)
+}
+
+// sweep drops what is too old to be asked for.
+func (k *Kind) sweep(now time.Time) {
+	k.past.Store(nil)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.log.cutAge(now.Add(-logAge).Unix())
+	k.scopes.each(func(l *log) { l.cutRevision(k.log.floor) })
+}
