@@ -34,6 +34,10 @@ const (
 	IngressClasses      = "ingressclasses"
 	ResourceClaims      = "resourceclaims"
 	ResourceSlices      = "resourceslices"
+	FlowSchemas         = "flowschemas"
+	PriorityLevels      = "prioritylevelconfigurations"
+	ServiceCIDRs        = "servicecidrs"
+	APIServices         = "apiregistration.k8s.io/apiservices"
 	SigningRequests     = "certificatesigningrequests"
 	TrustBundles        = "clustertrustbundles"
 

@@ -1,0 +1,155 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+var options = Options{ServiceCIDRs: []string{"10.96.0.0/16"}, ClientCA: []byte("a"), RequestHeaderCA: []byte("b"), Now: time.Unix(0, 0)}
+
+// TestFreshServer compares with what upstream's API server makes.
+func TestFreshServer(t *testing.T) {
+	content, err := os.ReadFile("testdata/objects.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden map[string][]map[string]any
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
+	all, err := wantedObjects(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[string]any{}
+	for _, w := range all {
+		encoded, err := json.Marshal(w.obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o map[string]any
+		if err := json.Unmarshal(encoded, &o); err != nil {
+			t.Fatal(err)
+		}
+		delete(o, "status")
+		delete(o["metadata"].(map[string]any), "creationTimestamp")
+		got[w.storagePath+" "+w.obj.GetNamespace()+"/"+w.obj.GetName()] = o
+	}
+	paths := map[string]string{"apiservices": objects.APIServices}
+	count := 0
+	for resource, list := range golden {
+		path := resource
+		if p, ok := paths[resource]; ok {
+			path = p
+		}
+		for _, want := range list {
+			meta := want["metadata"].(map[string]any)
+			namespace, _ := meta["namespace"].(string)
+			key := path + " " + namespace + "/" + meta["name"].(string)
+			if diff := cmp.Diff(want, got[key]); diff != "" {
+				t.Errorf("%s: %s", key, diff)
+			}
+			count++
+		}
+	}
+	if extra := len(all) - count; extra != 2 {
+		t.Errorf("%d objects more than upstream's, want the two config maps", extra)
+	}
+}
+
+// memoryWriter counts writes into a Memory.
+type memoryWriter struct {
+	*objects.Memory
+	mu                        sync.Mutex
+	created, updated, deleted int
+}
+
+func (w *memoryWriter) Create(_ context.Context, path string, o resource.Object) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.created++
+	w.Put(path, o)
+	return nil
+}
+
+func (w *memoryWriter) Update(_ context.Context, path string, o, _ resource.Object) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.updated++
+	w.Put(path, o)
+	return nil
+}
+
+func (w *memoryWriter) Delete(_ context.Context, path string, o resource.Object) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted++
+	w.Memory.Delete(path, o.GetNamespace(), o.GetName())
+	return nil
+}
+
+func TestReconcile(t *testing.T) {
+	w := &memoryWriter{Memory: objects.NewMemory()}
+	run := func(created, updated, deleted int) {
+		t.Helper()
+		w.created, w.updated, w.deleted = 0, 0, 0
+		if err := Reconcile(t.Context(), w.Memory, w, options); err != nil {
+			t.Fatal(err)
+		}
+		if w.created != created || w.updated != updated || w.deleted != deleted {
+			t.Errorf("%d created, %d updated, %d deleted, want %d, %d, %d", w.created, w.updated, w.deleted, created, updated, deleted)
+		}
+	}
+	all, err := wantedObjects(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(len(all), 0, 0)
+	run(0, 0, 0)
+
+	roles := objects.Of[*rbacv1.ClusterRole](w.Memory, objects.ClusterRoles)
+	node, _ := roles.Get("", nodeRole)
+	less := node.DeepCopy()
+	less.Rules = append(less.Rules[1:], rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"mine"}, Resources: []string{"things"}})
+	w.Put(objects.ClusterRoles, less)
+	run(0, 1, 0)
+	back, _ := roles.Get("", nodeRole)
+	if len(back.Rules) != len(node.Rules)+1 {
+		t.Errorf("%d rules, want the defaults and the added one", len(back.Rules))
+	}
+
+	protected := node.DeepCopy()
+	protected.Rules = nil
+	protected.Annotations[rbacv1.AutoUpdateAnnotationKey] = "false"
+	w.Put(objects.ClusterRoles, protected)
+	run(0, 0, 0)
+
+	bindings := objects.Of[*rbacv1.ClusterRoleBinding](w.Memory, objects.ClusterRoleBindings)
+	b, _ := bindings.Get("", "system:basic-user")
+	stripped := b.DeepCopy()
+	stripped.Subjects = nil
+	w.Put(objects.ClusterRoleBindings, stripped)
+	run(0, 1, 0)
+	elsewhere := b.DeepCopy()
+	elsewhere.RoleRef.Name = "view"
+	w.Put(objects.ClusterRoleBindings, elsewhere)
+	run(1, 0, 1)
+}
+
+func TestPolicyMistakesAreNamed(t *testing.T) {
+	for _, text := range []string{"clusterrole\n", "  get core pods\n", "role a b\n  get core\n", "role a b\n  aggregate x\n", "clusterrolebinding = x robot/y\n"} {
+		if _, err := parsePolicy(text); err == nil {
+			t.Errorf("%q was accepted", text)
+		}
+	}
+}

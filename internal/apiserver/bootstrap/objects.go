@@ -1,0 +1,142 @@
+// Package bootstrap makes the objects that every API server starts with and
+// keeps the defaults among them up to date: namespaces, roles and bindings,
+// flow schemas, priority classes, API services, the service network.
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Options are what differs from server to server.
+type Options struct {
+	ServiceCIDRs []string
+	// ClientCA and RequestHeaderCA (PEM) are published for aggregated API servers.
+	ClientCA, RequestHeaderCA []byte
+	Now                       time.Time
+}
+
+// wanted is an object that must exist, and where it is stored.
+type wanted struct {
+	storagePath string
+	obj         resource.Object
+}
+
+// wantedObjects returns everything a fresh server makes.
+func wantedObjects(o Options) ([]wanted, error) {
+	authentication, err := authenticationConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	var out []wanted
+	for _, name := range []string{metav1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic, metav1.NamespaceSystem} {
+		out = append(out, wanted{objects.Namespaces, &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		}})
+	}
+	out = append(out, policy()...)
+	out = append(out, flowControl()...)
+	out = append(out,
+		priorityClass("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		priorityClass("system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."))
+	out = append(out, apiServices()...)
+	if len(o.ServiceCIDRs) > 0 {
+		out = append(out, wanted{objects.ServiceCIDRs, &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: o.ServiceCIDRs}}})
+	}
+	return append(out, authentication, wanted{objects.ConfigMaps, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"},
+		Data:       map[string]string{"since": o.Now.UTC().Format(time.DateOnly)},
+	}}), nil
+}
+
+func priorityClass(name string, value int32, description string) wanted {
+	return wanted{objects.PriorityClasses, &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description,
+		PreemptionPolicy: ptr.To(corev1.PreemptLowerPriority)}}
+}
+
+// localServices are the group versions that this server itself serves, with
+// the priorities by which discovery orders them.
+var localServices = []struct {
+	group, version                 string
+	groupPriority, versionPriority int32
+}{
+	{"", "v1", 18000, 1},
+	{"admissionregistration.k8s.io", "v1", 16700, 15},
+	{"apiextensions.k8s.io", "v1", 16700, 15},
+	{"apps", "v1", 17800, 15},
+	{"authentication.k8s.io", "v1", 17700, 15},
+	{"authorization.k8s.io", "v1", 17600, 15},
+	{"autoscaling", "v1", 17500, 15},
+	{"autoscaling", "v2", 17500, 30},
+	{"batch", "v1", 17400, 15},
+	{"certificates.k8s.io", "v1", 17300, 15},
+	{"coordination.k8s.io", "v1", 16500, 15},
+	{"discovery.k8s.io", "v1", 16200, 15},
+	{"events.k8s.io", "v1", 17750, 15},
+	{"flowcontrol.apiserver.k8s.io", "v1", 16100, 21},
+	{"networking.k8s.io", "v1", 17200, 15},
+	{"node.k8s.io", "v1", 16300, 15},
+	{"policy", "v1", 17100, 15},
+	{"rbac.authorization.k8s.io", "v1", 17000, 15},
+	{"resource.k8s.io", "v1", 16200, 21},
+	{"scheduling.k8s.io", "v1", 16600, 15},
+	{"storage.k8s.io", "v1", 16800, 15},
+}
+
+const automanaged = "kube-aggregator.kubernetes.io/automanaged"
+
+func apiServices() []wanted {
+	var out []wanted
+	for _, s := range localServices {
+		out = append(out, wanted{objects.APIServices, &apiregistrationv1.APIService{
+			ObjectMeta: metav1.ObjectMeta{Name: s.version + "." + s.group, Labels: map[string]string{automanaged: "onstart"}},
+			Spec: apiregistrationv1.APIServiceSpec{Group: s.group, Version: s.version,
+				GroupPriorityMinimum: s.groupPriority, VersionPriority: s.versionPriority},
+			Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
+				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
+				Reason: "Local", Message: "Local APIServices are always available"}}},
+		}})
+	}
+	return out
+}
+
+// authenticationConfig tells aggregated API servers whom this one trusts.
+func authenticationConfig(o Options) (wanted, error) {
+	data := map[string]string{}
+	if len(o.ClientCA) > 0 {
+		data["client-ca-file"] = string(o.ClientCA)
+	}
+	if len(o.RequestHeaderCA) > 0 {
+		data["requestheader-client-ca-file"] = string(o.RequestHeaderCA)
+		for key, values := range map[string][]string{
+			"requestheader-allowed-names":        {"front-proxy-client"},
+			"requestheader-username-headers":     {"X-Remote-User"},
+			"requestheader-uid-headers":          {"X-Remote-Uid"},
+			"requestheader-group-headers":        {"X-Remote-Group"},
+			"requestheader-extra-headers-prefix": {"X-Remote-Extra-"},
+		} {
+			list, err := json.Marshal(values)
+			if err != nil {
+				return wanted{}, fmt.Errorf("%s: %w", key, err)
+			}
+			data[key] = string(list)
+		}
+	}
+	return wanted{objects.ConfigMaps, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"}, Data: data}}, nil
+}

@@ -1,0 +1,206 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// writesInFlight is how many objects are written at a time: a durable store
+// takes many concurrent writes in the time of one.
+const writesInFlight = 64
+
+// Writer stores objects. It fills in what every stored object has (uid,
+// creation time, defaults). Creating what another server has just created, or
+// changing or deleting what another has just changed, is no error: all
+// servers want the same.
+type Writer interface {
+	Create(ctx context.Context, storagePath string, obj resource.Object) error
+	Update(ctx context.Context, storagePath string, obj, old resource.Object) error
+	Delete(ctx context.Context, storagePath string, old resource.Object) error
+}
+
+// Reconcile creates what is missing and completes what is there: default
+// roles get back missing rules, and bindings missing subjects, unless their
+// annotation rbac.authorization.kubernetes.io/autoupdate is "false"; nothing
+// that somebody added is taken away. source must be filled.
+func Reconcile(ctx context.Context, source objects.Source, w Writer, o Options) error {
+	all, err := wantedObjects(o)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(writesInFlight)
+	for _, want := range all {
+		kind := source.Kind(want.storagePath)
+		if kind == nil {
+			continue
+		}
+		name := want.obj.GetName()
+		have, ok := kind.Get(want.obj.GetNamespace(), name)
+		if !ok {
+			g.Go(func() error { return wrap(w.Create(ctx, want.storagePath, want.obj), "creating", want) })
+			continue
+		}
+		next, recreate := reconcile(have, want.obj)
+		switch {
+		case recreate:
+			g.Go(func() error {
+				if err := w.Delete(ctx, want.storagePath, have); err != nil {
+					return wrap(err, "replacing", want)
+				}
+				return wrap(w.Create(ctx, want.storagePath, want.obj), "replacing", want)
+			})
+		case next != nil:
+			g.Go(func() error { return wrap(w.Update(ctx, want.storagePath, next, have), "updating", want) })
+		}
+	}
+	return g.Wait()
+}
+
+func wrap(err error, doing string, w wanted) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s the default object %s %s: %w", doing, w.storagePath, w.obj.GetName(), err)
+}
+
+// reconcile returns what have must become, nil if it is good as it is.
+// recreate says that it must be made anew: a binding's role cannot change.
+func reconcile(have, want resource.Object) (next resource.Object, recreate bool) {
+	if have.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
+		return nil, false
+	}
+	switch have := have.(type) {
+	case *rbacv1.ClusterRole:
+		n, want := have.DeepCopy(), want.(*rbacv1.ClusterRole)
+		changed := mergeMeta(n, want)
+		if want.AggregationRule != nil {
+			changed = mergeAggregation(n, want.AggregationRule) || changed
+		} else if ok, missing := validation.Covers(have.Rules, want.Rules); !ok {
+			n.Rules, changed = append(n.Rules, missing...), true
+		}
+		return ifChanged(n, changed), false
+	case *rbacv1.Role:
+		n, want := have.DeepCopy(), want.(*rbacv1.Role)
+		changed := mergeMeta(n, want)
+		if ok, missing := validation.Covers(have.Rules, want.Rules); !ok {
+			n.Rules, changed = append(n.Rules, missing...), true
+		}
+		return ifChanged(n, changed), false
+	case *rbacv1.ClusterRoleBinding:
+		n, want := have.DeepCopy(), want.(*rbacv1.ClusterRoleBinding)
+		if have.RoleRef != want.RoleRef {
+			return nil, true
+		}
+		changed := mergeMeta(n, want)
+		return ifChanged(n, mergeSubjects(&n.Subjects, want.Subjects) || changed), false
+	case *rbacv1.RoleBinding:
+		n, want := have.DeepCopy(), want.(*rbacv1.RoleBinding)
+		if have.RoleRef != want.RoleRef {
+			return nil, true
+		}
+		changed := mergeMeta(n, want)
+		return ifChanged(n, mergeSubjects(&n.Subjects, want.Subjects) || changed), false
+	case *flowcontrolv1.FlowSchema:
+		n := have.DeepCopy()
+		n.Spec = want.(*flowcontrolv1.FlowSchema).Spec
+		return ifChanged(n, autoUpdated(have) && !equality.Semantic.DeepEqual(n.Spec, have.Spec)), false
+	case *flowcontrolv1.PriorityLevelConfiguration:
+		n := have.DeepCopy()
+		n.Spec = want.(*flowcontrolv1.PriorityLevelConfiguration).Spec
+		if n.Spec.Limited != nil && have.Spec.Limited != nil && n.Spec.Limited.BorrowingLimitPercent == nil {
+			n.Spec.Limited.BorrowingLimitPercent = have.Spec.Limited.BorrowingLimitPercent
+		}
+		return ifChanged(n, autoUpdated(have) && !equality.Semantic.DeepEqual(n.Spec, have.Spec)), false
+	case *apiregistrationv1.APIService:
+		n := have.DeepCopy()
+		n.Spec = want.(*apiregistrationv1.APIService).Spec
+		return ifChanged(n, have.Labels[automanaged] != "" && !equality.Semantic.DeepEqual(n.Spec, have.Spec)), false
+	case *corev1.ConfigMap:
+		want := want.(*corev1.ConfigMap)
+		if have.Name != "extension-apiserver-authentication" {
+			return nil, false
+		}
+		n := have.DeepCopy()
+		if n.Data == nil {
+			n.Data = map[string]string{}
+		}
+		maps.Copy(n.Data, want.Data)
+		return ifChanged(n, !maps.Equal(n.Data, have.Data)), false
+	}
+	return nil, false
+}
+
+func ifChanged(n resource.Object, changed bool) resource.Object {
+	if changed {
+		return n
+	}
+	return nil
+}
+
+func autoUpdated(o resource.Object) bool {
+	return o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] == "true"
+}
+
+// mergeMeta adds the wanted labels and annotations that are missing.
+func mergeMeta(n, want resource.Object) (changed bool) {
+	labels, addedLabels := merge(n.GetLabels(), want.GetLabels())
+	annotations, addedAnnotations := merge(n.GetAnnotations(), want.GetAnnotations())
+	n.SetLabels(labels)
+	n.SetAnnotations(annotations)
+	return addedLabels || addedAnnotations
+}
+
+func merge(have, want map[string]string) (merged map[string]string, added bool) {
+	merged = have
+	for k, v := range want {
+		if have[k] != v {
+			if !added {
+				merged, added = maps.Clone(have), true
+				if merged == nil {
+					merged = map[string]string{}
+				}
+			}
+			merged[k] = v
+		}
+	}
+	return merged, added
+}
+
+func mergeAggregation(n *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (changed bool) {
+	if n.AggregationRule == nil {
+		n.AggregationRule = &rbacv1.AggregationRule{}
+	}
+	for _, s := range want.ClusterRoleSelectors {
+		same := func(have metav1.LabelSelector) bool { return equality.Semantic.DeepEqual(have, s) }
+		if !slices.ContainsFunc(n.AggregationRule.ClusterRoleSelectors, same) {
+			n.AggregationRule.ClusterRoleSelectors = append(n.AggregationRule.ClusterRoleSelectors, s)
+			changed = true
+		}
+	}
+	return changed
+}
+
+func mergeSubjects(have *[]rbacv1.Subject, want []rbacv1.Subject) (changed bool) {
+	for _, s := range want {
+		if !slices.Contains(*have, s) {
+			*have, changed = append(*have, s), true
+		}
+	}
+	return changed
+}
