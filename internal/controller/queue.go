@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -12,6 +13,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
+
+// ErrStale is what a sync function returns when the cache does not show yet
+// what the controller itself wrote: the key is tried again without a fuss.
+var ErrStale = errors.New("the cache is out of date")
 
 // Queue holds the keys that a controller has to reconcile. A key is handed
 // to one worker at a time; a key added while it is being worked on is worked
@@ -76,7 +81,7 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	case err == nil:
 		q.queue.Forget(key)
 	case ctx.Err() != nil:
-	case apierrors.IsConflict(err):
+	case apierrors.IsConflict(err), errors.Is(err, ErrStale):
 		log.V(4).Info("Object changed meanwhile, trying again", "queue", q.name, "key", key, "err", err)
 		q.queue.AddRateLimited(key)
 	default:

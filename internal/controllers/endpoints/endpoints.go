@@ -1,0 +1,215 @@
+// Package endpoints keeps the Endpoints objects of Services with selectors.
+package endpoints
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "endpoints-controller",
+	Aliases:        []string{"endpoint"},
+	ServiceAccount: "endpoint-controller",
+	EventSource:    "endpoint-controller",
+	New:            New,
+}
+
+// Labels of the objects that this controller writes.
+const (
+	labelManagedBy = "endpoints.kubernetes.io/managed-by"
+	managedBy      = "endpoint-controller"
+)
+
+type endpoints struct {
+	env       *controller.Env
+	kube      kubernetes.Interface
+	services  corelisters.ServiceLister
+	pods      corelisters.PodLister
+	endpoints corelisters.EndpointsLister
+	triggers  *endpointsliceutil.TriggerTimeTracker
+	queue     *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	c := &endpoints{
+		env:       env,
+		kube:      env.Client.Kubernetes,
+		services:  core.Services().Lister(),
+		pods:      core.Pods().Lister(),
+		endpoints: core.Endpoints().Lister(),
+		triggers:  endpointsliceutil.NewTriggerTimeTracker(),
+	}
+	c.queue = controller.NewQueue("endpoints", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *endpoints) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+			if new == nil {
+				new = old
+			}
+			c.queue.Add(cache.MetaObjectToName(new))
+		}),
+		controller.On(core.Pods().Informer(), c.podChanged),
+		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
+			// Objects whose Service went away while nobody watched, and
+			// objects that somebody else deleted.
+			if old == nil {
+				c.queue.Add(cache.MetaObjectToName(new))
+			} else if new == nil {
+				c.queue.Add(cache.MetaObjectToName(old))
+			}
+		}),
+	}, c.queue.Workers(c.env.Options.ConcurrentEndpointSyncs))
+}
+
+func (c *endpoints) podChanged(old, new *v1.Pod) {
+	var projection *endpointsliceutil.PodProjectionKey
+	switch {
+	case old == nil:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, new)
+	case new == nil:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, old)
+	default:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(old, new)
+	}
+	if projection == nil {
+		return
+	}
+	services, err := endpointsliceutil.GetServicesToUpdate(c.services, projection)
+	if err != nil {
+		return
+	}
+	for service := range services {
+		if key, err := cache.ParseObjectName(service); err == nil {
+			c.queue.Add(key)
+		}
+	}
+}
+
+func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return c.remove(ctx, key)
+	}
+	if err != nil {
+		return err
+	}
+	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
+		return nil
+	}
+	pods, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	if err != nil {
+		return err
+	}
+	have, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if apierrors.IsNotFound(err) {
+		have = nil
+	}
+	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
+	want := desired(service, pods, have, changed)
+	if have != nil && upToDate(have, want) {
+		return nil
+	}
+	return c.write(ctx, service, have, want)
+}
+
+// remove deletes the object of a Service that is gone. Objects that this
+// controller did not write belong to whoever did.
+func (c *endpoints) remove(ctx context.Context, key controller.Key) error {
+	c.triggers.DeleteService(key.Namespace, key.Name)
+	have, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if err == nil && have.Labels[labelManagedBy] == managedBy {
+		err = c.kube.CoreV1().Endpoints(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &have.UID},
+		})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *endpoints) write(ctx context.Context, service *v1.Service, have, want *v1.Endpoints) error {
+	client := c.kube.CoreV1().Endpoints(service.Namespace)
+	if have == nil {
+		_, err := client.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			c.env.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", service.Namespace, service.Name, err)
+		}
+		return err
+	}
+	_, err := client.Update(ctx, want, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsConflict(err) {
+		c.env.Events.Eventf(want, v1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v/%v: %v", service.Namespace, service.Name, err)
+	}
+	return err
+}
+
+// desired is the object of a Service as it should be, on the metadata of the
+// one that is there. changed is when what caused the last change happened;
+// zero if that is not known.
+func desired(service *v1.Service, pods []*v1.Pod, have *v1.Endpoints, changed time.Time) *v1.Endpoints {
+	want := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
+	if have != nil {
+		want.ObjectMeta = *have.ObjectMeta.DeepCopy()
+	}
+	want.Labels = maps.Clone(service.Labels)
+	if want.Labels == nil {
+		want.Labels = map[string]string{}
+	}
+	want.Labels[labelManagedBy] = managedBy
+	if service.Spec.ClusterIP == v1.ClusterIPNone {
+		want.Labels[v1.IsHeadlessService] = ""
+	} else {
+		delete(want.Labels, v1.IsHeadlessService)
+	}
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	if changed.IsZero() {
+		delete(want.Annotations, v1.EndpointsLastChangeTriggerTime)
+	} else {
+		want.Annotations[v1.EndpointsLastChangeTriggerTime] = changed.UTC().Format(time.RFC3339Nano)
+	}
+	var truncated bool
+	want.Subsets, truncated = subsets(service, pods)
+	if truncated {
+		want.Annotations[v1.EndpointsOverCapacity] = "truncated"
+	} else {
+		delete(want.Annotations, v1.EndpointsOverCapacity)
+	}
+	return want
+}
+
+// upToDate reports whether nothing but the trigger time differs.
+func upToDate(have, want *v1.Endpoints) bool {
+	return equality.Semantic.DeepEqual(have.Subsets, want.Subsets) &&
+		maps.Equal(have.Labels, want.Labels) &&
+		have.Annotations[v1.EndpointsOverCapacity] == want.Annotations[v1.EndpointsOverCapacity]
+}

@@ -1,0 +1,236 @@
+// Package endpointslice keeps the EndpointSlices of Services with selectors.
+// Which slices to write is decided by k8s.io/endpointslice.
+package endpointslice
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	reconciler "k8s.io/endpointslice"
+	"k8s.io/endpointslice/topologycache"
+	endpointsliceutil "k8s.io/endpointslice/util"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "endpointslice-controller",
+	Aliases:        []string{"endpointslice"},
+	ServiceAccount: "endpointslice-controller",
+	EventSource:    "endpoint-slice-controller",
+	New:            New,
+}
+
+// managedBy marks the slices that this controller owns.
+const managedBy = "endpointslice-controller.k8s.io"
+
+// topologyKey is queued when the nodes' zones have changed: services whose
+// hints do not fit any longer are then queued in turn.
+var topologyKey = controller.Key{}
+
+type slices struct {
+	env        *controller.Env
+	services   corelisters.ServiceLister
+	pods       corelisters.PodLister
+	nodes      corelisters.NodeLister
+	slices     discoverylisters.EndpointSliceLister
+	tracker    *endpointsliceutil.EndpointSliceTracker
+	triggers   *endpointsliceutil.TriggerTimeTracker
+	topology   *topologycache.TopologyCache
+	reconciler *reconciler.Reconciler
+	queue      *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	c := &slices{
+		env:      env,
+		services: core.Services().Lister(),
+		pods:     core.Pods().Lister(),
+		nodes:    core.Nodes().Lister(),
+		slices:   env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
+		tracker:  endpointsliceutil.NewEndpointSliceTracker(),
+		triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		topology: topologycache.NewTopologyCache(),
+	}
+	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(env.Options.MaxEndpointsPerSlice),
+		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
+	c.queue = controller.NewQueue("endpointslice", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *slices) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+			if new == nil {
+				new = old
+			}
+			c.queue.Add(cache.MetaObjectToName(new))
+		}),
+		controller.On(core.Pods().Informer(), c.podChanged),
+		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
+		controller.On(core.Nodes().Informer(), func(old, new *v1.Node) {
+			if topologyChanged(old, new) {
+				c.queue.Add(topologyKey)
+			}
+		}),
+	}, c.queue.Workers(c.env.Options.ConcurrentServiceEndpointSyncs))
+}
+
+func (c *slices) podChanged(old, new *v1.Pod) {
+	var projection *endpointsliceutil.PodProjectionKey
+	switch {
+	case old == nil:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, new)
+	case new == nil:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, old)
+	default:
+		projection = endpointsliceutil.GetPodUpdateProjectionKey(old, new)
+	}
+	if projection == nil {
+		return
+	}
+	services, err := endpointsliceutil.GetServicesToUpdate(c.services, projection)
+	if err != nil {
+		return
+	}
+	for service := range services {
+		if key, err := cache.ParseObjectName(service); err == nil {
+			c.queue.Add(key)
+		}
+	}
+}
+
+// sliceChanged queues the Service of a slice that changed otherwise than by
+// this controller's own writes.
+func (c *slices) sliceChanged(old, new *discovery.EndpointSlice) {
+	switch {
+	case new == nil:
+		if c.reconciler.ManagedByController(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old) {
+			c.queueServiceOf(old)
+		}
+	case old == nil:
+		if c.reconciler.ManagedByController(new) && c.tracker.ShouldSync(new) {
+			c.queueServiceOf(new)
+		}
+	case old.Labels[discovery.LabelServiceName] != new.Labels[discovery.LabelServiceName]:
+		c.queueServiceOf(old)
+		c.queueServiceOf(new)
+	case c.reconciler.ManagedByChanged(old, new),
+		c.reconciler.ManagedByController(new) && c.tracker.ShouldSync(new):
+		c.queueServiceOf(new)
+	}
+}
+
+func (c *slices) queueServiceOf(slice *discovery.EndpointSlice) {
+	if service := slice.Labels[discovery.LabelServiceName]; service != "" {
+		c.queue.Add(controller.Key{Namespace: slice.Namespace, Name: service})
+	}
+}
+
+func (c *slices) sync(ctx context.Context, key controller.Key) error {
+	if key == topologyKey {
+		return c.checkTopology(ctx)
+	}
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if service.Spec.Type == v1.ServiceTypeExternalName {
+		c.forget(key)
+		return nil
+	}
+	if service.Spec.Selector == nil {
+		return nil
+	}
+	pods, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	if err != nil {
+		return err
+	}
+	existing, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
+		discovery.LabelServiceName: key.Name,
+		discovery.LabelManagedBy:   managedBy,
+	}))
+	if err != nil {
+		return err
+	}
+	live := existing[:0]
+	for _, s := range existing {
+		if s.DeletionTimestamp == nil {
+			live = append(live, s)
+		}
+	}
+	if c.tracker.StaleSlices(service, live) {
+		return controller.ErrStale
+	}
+	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
+	if err := c.reconciler.Reconcile(klog.FromContext(ctx), service, pods, live, changed); err != nil {
+		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil
+		}
+		c.env.Events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s: %v", key, err)
+		return fmt.Errorf("updating slices: %w", err)
+	}
+	return nil
+}
+
+// forget drops what is remembered about a Service that has no slices any
+// longer. The garbage collector deletes them.
+func (c *slices) forget(key controller.Key) {
+	c.triggers.DeleteService(key.Namespace, key.Name)
+	c.reconciler.DeleteService(key.Namespace, key.Name)
+	c.tracker.DeleteService(key.Namespace, key.Name)
+}
+
+// checkTopology refreshes the zones' shares and queues the services whose
+// hints they overload.
+func (c *slices) checkTopology(ctx context.Context) error {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	c.topology.SetNodes(klog.FromContext(ctx), nodes)
+	for _, service := range c.topology.GetOverloadedServices() {
+		if key, err := cache.ParseObjectName(service); err == nil {
+			c.queue.Add(key)
+		}
+	}
+	return nil
+}
+
+// topologyChanged reports whether a change of a node matters to hints: its
+// labels, its CPUs or whether it is ready.
+func topologyChanged(old, new *v1.Node) bool {
+	if old == nil || new == nil {
+		return true
+	}
+	return !maps.Equal(old.Labels, new.Labels) ||
+		!old.Status.Allocatable.Cpu().Equal(*new.Status.Allocatable.Cpu()) ||
+		ready(old) != ready(new)
+}
+
+func ready(node *v1.Node) v1.ConditionStatus {
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status
+		}
+	}
+	return v1.ConditionUnknown
+}

@@ -1,0 +1,130 @@
+// Package rootca publishes the cluster's certificate authority in every
+// namespace, in the ConfigMap kube-root-ca.crt that pods mount to verify the
+// API server.
+package rootca
+
+import (
+	"context"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "root-ca-certificate-publisher-controller",
+	Aliases:        []string{"root-ca-cert-publisher"},
+	ServiceAccount: "root-ca-cert-publisher",
+	EventSource:    "root-ca-cert-publisher",
+	New:            New,
+}
+
+// Name and key of the published ConfigMap, and what its annotation tells.
+const (
+	name           = "kube-root-ca.crt"
+	key            = "ca.crt"
+	annotation     = "kubernetes.io/description"
+	annotationText = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+type publisher struct {
+	env        *controller.Env
+	kube       kubernetes.Interface
+	namespaces corelisters.NamespaceLister
+	configMaps corelisters.ConfigMapLister
+	bundle     string
+	queue      *controller.Queue[string]
+}
+
+// New builds the controller. Without --root-ca-file it publishes what the
+// controller's own client trusts, and nothing if that is nothing.
+func New(env *controller.Env) (controller.Controller, error) {
+	bundle := env.Options.RootCA
+	if len(bundle) == 0 && env.Client.Config != nil {
+		bundle = env.Client.Config.CAData
+	}
+	if len(bundle) == 0 {
+		return controller.Func(func(ctx context.Context) error {
+			klog.FromContext(ctx).Info("No certificate authority to publish; set --root-ca-file")
+			<-ctx.Done()
+			return nil
+		}), nil
+	}
+	core := env.Client.Informers.Core().V1()
+	c := &publisher{
+		env:        env,
+		kube:       env.Client.Kubernetes,
+		namespaces: core.Namespaces().Lister(),
+		configMaps: core.ConfigMaps().Lister(),
+		bundle:     string(bundle),
+	}
+	c.queue = controller.NewQueue("root-ca", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *publisher) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Namespaces().Informer(), func(_, namespace *v1.Namespace) {
+			if namespace != nil {
+				c.queue.Add(namespace.Name)
+			}
+		}),
+		controller.On(core.ConfigMaps().Informer(), func(old, _ *v1.ConfigMap) {
+			if old != nil && old.Name == name {
+				c.queue.Add(old.Namespace)
+			}
+		}),
+	}, c.queue.Workers(1))
+}
+
+func (c *publisher) sync(ctx context.Context, namespace string) error {
+	ns, err := c.namespaces.Get(namespace)
+	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	have, err := c.configMaps.ConfigMaps(namespace).Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = c.kube.CoreV1().ConfigMaps(namespace).Create(ctx, desired(nil, namespace, c.bundle), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil
+		}
+	case err == nil:
+		if want := desired(have, namespace, c.bundle); !published(have, want) {
+			_, err = c.kube.CoreV1().ConfigMaps(namespace).Update(ctx, want, metav1.UpdateOptions{})
+		}
+	}
+	return err
+}
+
+// desired is the ConfigMap as it should be, keeping the metadata of the one
+// that is there.
+func desired(have *v1.ConfigMap, namespace, bundle string) *v1.ConfigMap {
+	want := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if have != nil {
+		want.ObjectMeta = *have.ObjectMeta.DeepCopy()
+	}
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations[annotation] = annotationText
+	want.Data = map[string]string{key: bundle}
+	return want
+}
+
+func published(have, want *v1.ConfigMap) bool {
+	return maps.Equal(have.Data, want.Data) && len(have.BinaryData) == 0 && have.Annotations[annotation] == annotationText
+}

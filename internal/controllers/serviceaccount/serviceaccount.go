@@ -1,0 +1,83 @@
+// Package serviceaccount gives every namespace its service account "default".
+package serviceaccount
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "serviceaccount-controller",
+	Aliases:        []string{"serviceaccount"},
+	ServiceAccount: "service-account-controller",
+	EventSource:    "serviceaccount-controller",
+	New:            New,
+}
+
+// name of the account that every namespace has.
+const name = "default"
+
+type accounts struct {
+	env        *controller.Env
+	kube       kubernetes.Interface
+	namespaces corelisters.NamespaceLister
+	accounts   corelisters.ServiceAccountLister
+	queue      *controller.Queue[string]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	c := &accounts{
+		env:        env,
+		kube:       env.Client.Kubernetes,
+		namespaces: core.Namespaces().Lister(),
+		accounts:   core.ServiceAccounts().Lister(),
+	}
+	c.queue = controller.NewQueue("serviceaccount", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *accounts) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Namespaces().Informer(), func(_, namespace *v1.Namespace) {
+			if namespace != nil {
+				c.queue.Add(namespace.Name)
+			}
+		}),
+		controller.On(core.ServiceAccounts().Informer(), func(old, new *v1.ServiceAccount) {
+			if new == nil && old.Name == name {
+				c.queue.Add(old.Namespace)
+			}
+		}),
+	}, c.queue.Workers(1))
+}
+
+func (c *accounts) sync(ctx context.Context, key string) error {
+	namespace, err := c.namespaces.Get(key)
+	if apierrors.IsNotFound(err) || err == nil && namespace.Status.Phase == v1.NamespaceTerminating {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := c.accounts.ServiceAccounts(key).Get(name); !apierrors.IsNotFound(err) {
+		return err
+	}
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key, Name: name}}
+	_, err = c.kube.CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
