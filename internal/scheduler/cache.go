@@ -1,0 +1,184 @@
+package scheduler
+
+import (
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+)
+
+// clusterCache is the cluster as the scheduler sees it: nodes, the pods on them and
+// the pods that it has chosen a node for but whose binding is under way
+// (assumed). A decision is made under the lock, on the live state, so nothing
+// is ever copied for it.
+type clusterCache struct {
+	mu      sync.Mutex // guards everything below
+	cluster framework.Cluster
+	nodes   map[string]*framework.Node // also those known only by their pods
+	pods    map[types.UID]placed
+}
+
+type placed struct {
+	pod     *framework.Pod
+	node    string
+	assumed bool
+}
+
+func newCache(selectors func(*v1.Pod) []framework.Matcher) *clusterCache {
+	return &clusterCache{
+		cluster: framework.Cluster{
+			ByName: map[string]*framework.Node{}, Namespaces: map[string]map[string]string{},
+			Images: map[string]framework.Image{}, Selectors: selectors,
+			WithAffinity: map[*framework.Node]struct{}{}, WithAntiAffinity: map[*framework.Node]struct{}{},
+		},
+		nodes: map[string]*framework.Node{},
+		pods:  map[types.UID]placed{},
+	}
+}
+
+func (c *clusterCache) node(name string) *framework.Node {
+	n, ok := c.nodes[name]
+	if !ok {
+		n = framework.NewNode(name)
+		c.nodes[name] = n
+	}
+	return n
+}
+
+func (c *clusterCache) setNode(node *v1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.node(node.Name)
+	if n.Node == nil {
+		c.cluster.Nodes = append(c.cluster.Nodes, n)
+		c.cluster.ByName[node.Name] = n
+	} else {
+		c.countImages(n.Node, -1)
+	}
+	n.SetNode(node)
+	c.countImages(node, 1)
+}
+
+func (c *clusterCache) deleteNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.nodes[name]
+	if !ok || n.Node == nil {
+		return
+	}
+	c.countImages(n.Node, -1)
+	n.Node = nil
+	delete(c.cluster.ByName, name)
+	c.cluster.Nodes = slices.DeleteFunc(c.cluster.Nodes, func(o *framework.Node) bool { return o == n })
+	if len(n.Pods) == 0 {
+		delete(c.nodes, name)
+	}
+}
+
+func (c *clusterCache) countImages(node *v1.Node, sign int) {
+	for i := range node.Status.Images {
+		for _, name := range node.Status.Images[i].Names {
+			image := c.cluster.Images[name]
+			image.Nodes += sign
+			image.Size = node.Status.Images[i].SizeBytes
+			if image.Nodes == 0 {
+				delete(c.cluster.Images, name)
+			} else {
+				c.cluster.Images[name] = image
+			}
+		}
+	}
+}
+
+// setPod takes the state of an assigned pod from the API; it confirms what
+// was assumed.
+func (c *clusterCache) setPod(pod *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+		c.remove(pod.UID)
+		return
+	}
+	c.place(framework.NewPod(pod), pod.Spec.NodeName, false)
+}
+
+func (c *clusterCache) deletePod(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(uid)
+}
+
+// holds reports whether the pod has a node, known or assumed.
+func (c *clusterCache) holds(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.pods[uid]
+	return ok
+}
+
+// forget takes back an assumption whose binding failed.
+func (c *clusterCache) forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pods[uid].assumed {
+		c.remove(uid)
+	}
+}
+
+func (c *clusterCache) setNamespace(name string, labels map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster.Namespaces[name] = labels
+}
+
+func (c *clusterCache) deleteNamespace(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.cluster.Namespaces, name)
+}
+
+// place and remove are called with the lock held.
+func (c *clusterCache) place(pod *framework.Pod, node string, assumed bool) {
+	if old, ok := c.pods[pod.Pod.UID]; ok && old.node != node {
+		c.remove(pod.Pod.UID)
+	}
+	n := c.node(node)
+	n.AddPod(pod)
+	c.pods[pod.Pod.UID] = placed{pod, node, assumed}
+	c.trackAffinity(n, pod)
+}
+
+func (c *clusterCache) remove(uid types.UID) {
+	p, ok := c.pods[uid]
+	if !ok {
+		return
+	}
+	delete(c.pods, uid)
+	n := c.nodes[p.node]
+	n.RemovePod(uid)
+	c.trackAffinity(n, p.pod)
+	if n.Node == nil && len(n.Pods) == 0 {
+		delete(c.nodes, p.node)
+	}
+}
+
+// trackAffinity keeps the sets of nodes that run pods with affinity, after
+// changed was put on n or taken off it.
+func (c *clusterCache) trackAffinity(n *framework.Node, changed *framework.Pod) {
+	if !changed.HasAffinity() {
+		return
+	}
+	delete(c.cluster.WithAffinity, n)
+	delete(c.cluster.WithAntiAffinity, n)
+	for _, p := range n.Pods {
+		if p.HasAffinity() {
+			c.cluster.WithAffinity[n] = struct{}{}
+		}
+		if len(p.RequiredAntiAffinity) > 0 {
+			c.cluster.WithAntiAffinity[n] = struct{}{}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package framework
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+)
+
+const (
+	anyAddress = "0.0.0.0"
+	// what a container that requests nothing counts for when nodes are ranked
+	defaultCPU    = 100               // millicores
+	defaultMemory = 200 * 1024 * 1024 // bytes
+)
+
+// Pod is a pod with what the plugins read of it, worked out once.
+type Pod struct {
+	Pod                       *v1.Pod
+	Priority                  int32
+	Requests                  Resources // Pods is 1
+	NonZeroCPU, NonZeroMemory int64
+	Ports                     []HostPort
+
+	RequiredAffinity, RequiredAntiAffinity   []AffinityTerm
+	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+}
+
+// AffinityTerm is a parsed v1.PodAffinityTerm.
+type AffinityTerm struct {
+	TopologyKey string
+	selector    labels.Selector
+	namespaces  map[string]bool
+	nsSelector  labels.Selector // nil: only the names
+}
+
+// WeightedTerm is a parsed v1.WeightedPodAffinityTerm.
+type WeightedTerm struct {
+	AffinityTerm
+	Weight int64
+}
+
+// Matches reports whether a pod is one that the term speaks of.
+func (t *AffinityTerm) Matches(pod *v1.Pod, namespaces map[string]map[string]string) bool {
+	if !t.namespaces[pod.Namespace] && (t.nsSelector == nil || !t.nsSelector.Matches(labels.Set(namespaces[pod.Namespace]))) {
+		return false
+	}
+	return t.selector.Matches(labels.Set(pod.Labels))
+}
+
+// NewPod works out a pod. The selectors of a stored pod are valid; one that
+// is not selects nothing.
+func NewPod(pod *v1.Pod) *Pod {
+	p := &Pod{Pod: pod, Priority: corev1helpers.PodPriority(pod)}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+	p.Requests = ResourcesOf(requests)
+	p.Requests.Pods = 1
+	floor := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true,
+		NonMissingContainerRequests: v1.ResourceList{
+			v1.ResourceCPU:    *resource.NewMilliQuantity(defaultCPU, resource.DecimalSI),
+			v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),
+		},
+	})
+	p.NonZeroCPU, p.NonZeroMemory = floor.Cpu().MilliValue(), floor.Memory().Value()
+	for _, containers := range [][]v1.Container{pod.Spec.Containers, restartable(pod.Spec.InitContainers)} {
+		for i := range containers {
+			for _, port := range containers[i].Ports {
+				if port.HostPort > 0 {
+					p.Ports = append(p.Ports, hostPort(port))
+				}
+			}
+		}
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil {
+			p.RequiredAffinity = required(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			p.PreferredAffinity = preferred(pod, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			p.RequiredAntiAffinity = required(pod, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			p.PreferredAntiAffinity = preferred(pod, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	return p
+}
+
+// HasAffinity reports whether other pods' placement must look at this one.
+func (p *Pod) HasAffinity() bool {
+	return len(p.RequiredAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0 || len(p.RequiredAntiAffinity) > 0
+}
+
+func hostPort(port v1.ContainerPort) HostPort {
+	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
+	if h.IP == "" {
+		h.IP = anyAddress
+	}
+	if h.Protocol == "" {
+		h.Protocol = v1.ProtocolTCP
+	}
+	return h
+}
+
+func restartable(containers []v1.Container) []v1.Container {
+	var out []v1.Container
+	for _, c := range containers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func required(pod *v1.Pod, terms []v1.PodAffinityTerm) []AffinityTerm {
+	out := make([]AffinityTerm, 0, len(terms))
+	for i := range terms {
+		out = append(out, newTerm(pod, &terms[i]))
+	}
+	return out
+}
+
+func preferred(pod *v1.Pod, terms []v1.WeightedPodAffinityTerm) []WeightedTerm {
+	out := make([]WeightedTerm, 0, len(terms))
+	for i := range terms {
+		out = append(out, WeightedTerm{AffinityTerm: newTerm(pod, &terms[i].PodAffinityTerm), Weight: int64(terms[i].Weight)})
+	}
+	return out
+}
+
+// newTerm parses a term. The API server has merged matchLabelKeys and
+// mismatchLabelKeys (KEP-3633) into the selector when the pod was created.
+func newTerm(pod *v1.Pod, term *v1.PodAffinityTerm) AffinityTerm {
+	t := AffinityTerm{TopologyKey: term.TopologyKey, namespaces: map[string]bool{}, selector: selectorOf(term.LabelSelector)}
+	for _, ns := range term.Namespaces {
+		t.namespaces[ns] = true
+	}
+	if term.NamespaceSelector != nil {
+		t.nsSelector = selectorOf(term.NamespaceSelector)
+	} else if len(term.Namespaces) == 0 {
+		t.namespaces[pod.Namespace] = true
+	}
+	return t
+}
+
+func selectorOf(s *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}

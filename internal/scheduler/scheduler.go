@@ -1,0 +1,167 @@
+// Package scheduler assigns pods to nodes.
+//
+// One goroutine decides, pod after pod, on the live state of the cache;
+// bindings are written by others, many at a time, while the next pods are
+// being decided on the assumption that those will succeed.
+//
+//	pods without node ──► queue ──► choose (filter, score) ──► assume ──► bind
+//	                        ▲                │ no node fits                │ failed
+//	                        └── events ──────┴─────────────────────────────┘
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+)
+
+// DefaultName is the scheduler of pods that name none.
+const DefaultName = v1.DefaultSchedulerName
+
+// bindings is how many bindings may be under way at a time.
+const bindings = 64
+
+// Config is what a scheduler needs.
+type Config struct {
+	Client *client.Client
+	// Name is the schedulerName of the pods it takes; "" is DefaultName.
+	Name string
+	// Clock is for back-off; nil is the real one.
+	Clock clock.WithTicker
+	// Seed decides between equally good nodes.
+	Seed uint64
+}
+
+// Scheduler assigns the pods of one scheduler name.
+type Scheduler struct {
+	client  *client.Client
+	name    string
+	profile *profile
+	cache   *clusterCache
+	queue   *queue
+	random  *rand.Rand
+	events  events.EventRecorder
+	start   int // where the search for nodes goes on
+}
+
+// New makes a scheduler; it does nothing until Run.
+func New(c Config) *Scheduler {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return &Scheduler{
+		client:  c.Client,
+		name:    c.Name,
+		profile: &profile{filters: all.Filters(), scores: all.Scores()},
+		cache:   newCache(selectorsFrom(c.Client.Informers)),
+		queue:   newQueue(c.Clock),
+		random:  rand.New(rand.NewPCG(c.Seed, 0)),
+	}
+}
+
+// Run schedules until ctx ends. It returns once everything it started has ended.
+func (s *Scheduler) Run(ctx context.Context) error {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.client.Kubernetes.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	defer broadcaster.Shutdown()
+	s.events = broadcaster.NewRecorder(scheme.Scheme, s.name)
+
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := s.watch(ctx, &wait); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", s.name)
+	slots := make(chan struct{}, bindings)
+	for {
+		it, err := s.queue.pop(ctx)
+		if err != nil {
+			return nil // ctx ended
+		}
+		if s.cache.holds(it.pod.Pod.UID) {
+			continue // an update made before the binding under way came late
+		}
+		node, err := s.decide(it.pod)
+		if err != nil {
+			wait.Go(func() { s.refuse(ctx, it, err) })
+			continue
+		}
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			s.bind(ctx, it, node)
+		})
+	}
+}
+
+// decide chooses a node and assumes the pod there.
+func (s *Scheduler) decide(pod *framework.Pod) (string, error) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	node, next, err := s.profile.choose(pod, &s.cache.cluster, s.start, s.random)
+	s.start = next
+	if err != nil {
+		return "", err
+	}
+	s.cache.place(pod, node.Name, true)
+	return node.Name, nil
+}
+
+func (s *Scheduler) bind(ctx context.Context, it *item, node string) {
+	pod := it.pod.Pod
+	log := klog.FromContext(ctx)
+	err := s.client.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		log.V(2).Info("Bound pod", "pod", klog.KObj(pod), "node", node, "attempts", it.attempts)
+		s.events.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
+		return
+	}
+	s.cache.forget(pod.UID)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || ctx.Err() != nil {
+		return // the pod is gone, or bound by someone else
+	}
+	log.Error(err, "Binding failed", "pod", klog.KObj(pod), "node", node)
+	s.queue.giveBack(it, nil)
+	s.queue.move(nil)
+}
+
+// refuse puts a pod that fits nowhere back and says why, in an event and in
+// the pod's condition.
+func (s *Scheduler) refuse(ctx context.Context, it *item, err error) {
+	pod := it.pod.Pod
+	var unfit *fitError
+	if errors.As(err, &unfit) {
+		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
+	} else {
+		s.queue.giveBack(it, nil)
+	}
+	klog.FromContext(ctx).V(3).Info("Pod fits nowhere", "pod", klog.KObj(pod), "reason", err.Error())
+	s.events.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", err.Error())
+	if err := s.explain(ctx, pod, err.Error()); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).Error(err, "Writing the pod's PodScheduled condition failed", "pod", klog.KObj(pod))
+	}
+}

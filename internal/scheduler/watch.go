@@ -1,0 +1,162 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/interpodaffinity"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/nodeports"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/noderesources"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/podtopologyspread"
+)
+
+// anyNode stands among the plugins of every pod that fits nowhere: what
+// changes about nodes may help any of them.
+const anyNode = "node"
+
+// Which refusals an event can lift.
+var (
+	podGone  = []string{noderesources.FitName, nodeports.Name, interpodaffinity.Name, podtopologyspread.Name}
+	podThere = []string{interpodaffinity.Name, podtopologyspread.Name}
+)
+
+// watch fills cache and queue and keeps them current; it returns once both
+// are filled.
+func (s *Scheduler) watch(ctx context.Context, wait *sync.WaitGroup) error {
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	unassigned := s.client.Watch(pods, "", fields.ParseSelectorOrDie("spec.nodeName=,status.phase!=Succeeded,status.phase!=Failed"))
+	assigned := s.client.Watch(pods, "", fields.ParseSelectorOrDie("spec.nodeName!="))
+	nodes := s.client.Informers.Core().V1().Nodes().Informer()
+	namespaces := s.client.Informers.Core().V1().Namespaces().Informer()
+
+	var synced []cache.InformerSynced
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{nodes, s.nodeHandler()}, {namespaces, s.namespaceHandler()},
+		{assigned, s.assignedHandler()}, {unassigned, s.unassignedHandler()},
+	} {
+		registration, err := w.informer.AddEventHandler(w.handler)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, registration.HasSynced)
+		informer := w.informer
+		wait.Go(func() {
+			<-ctx.Done()
+			_ = informer.RemoveEventHandler(registration)
+		})
+	}
+	for _, informer := range []cache.SharedIndexInformer{assigned, unassigned} {
+		wait.Go(func() { informer.RunWithContext(ctx) })
+	}
+	s.client.Informers.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return errors.Join(ctx.Err(), errors.New("ended before nodes and pods were known"))
+	}
+	return nil
+}
+
+func (s *Scheduler) unassignedHandler() cache.ResourceEventHandler {
+	take := func(obj any) {
+		pod := obj.(*v1.Pod)
+		if pod.Spec.SchedulerName == s.name && len(pod.Spec.SchedulingGates) == 0 && pod.DeletionTimestamp == nil {
+			s.queue.set(pod)
+		} else {
+			s.queue.delete(pod.UID)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    take,
+		UpdateFunc: func(_, obj any) { take(obj) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := last(obj).(*v1.Pod); ok {
+				s.queue.delete(pod.UID)
+			}
+		},
+	}
+}
+
+func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			s.cache.setPod(obj.(*v1.Pod))
+			s.queue.move(podThere)
+		},
+		UpdateFunc: func(old, obj any) {
+			before, pod := old.(*v1.Pod), obj.(*v1.Pod)
+			if before.UID != pod.UID {
+				s.cache.deletePod(before.UID)
+			}
+			s.cache.setPod(pod)
+			switch {
+			case pod.Status.Phase != before.Status.Phase, pod.Generation != before.Generation:
+				s.queue.move(podGone)
+			case !mapsEqual(before.Labels, pod.Labels), before.DeletionTimestamp == nil && pod.DeletionTimestamp != nil:
+				s.queue.move(podThere)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := last(obj).(*v1.Pod); ok {
+				s.cache.deletePod(pod.UID)
+				s.queue.move(podGone)
+			}
+		},
+	}
+}
+
+func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			s.cache.setNode(obj.(*v1.Node))
+			s.queue.move(nil)
+		},
+		UpdateFunc: func(old, obj any) {
+			before, node := old.(*v1.Node), obj.(*v1.Node)
+			s.cache.setNode(node)
+			if !mapsEqual(before.Labels, node.Labels) || before.Spec.Unschedulable != node.Spec.Unschedulable ||
+				!equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) ||
+				!equality.Semantic.DeepEqual(before.Status.Allocatable, node.Status.Allocatable) {
+				s.queue.move([]string{anyNode})
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if node, ok := last(obj).(*v1.Node); ok {
+				s.cache.deleteNode(node.Name)
+				s.queue.move(podThere)
+			}
+		},
+	}
+}
+
+func (s *Scheduler) namespaceHandler() cache.ResourceEventHandler {
+	take := func(obj any) {
+		ns := obj.(*v1.Namespace)
+		s.cache.setNamespace(ns.Name, ns.Labels)
+		s.queue.move(podThere)
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    take,
+		UpdateFunc: func(_, obj any) { take(obj) },
+		DeleteFunc: func(obj any) {
+			if ns, ok := last(obj).(*v1.Namespace); ok {
+				s.cache.deleteNamespace(ns.Name)
+			}
+		},
+	}
+}
+
+// last unwraps the last known state of an object whose deletion was missed.
+func last(obj any) any {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return unknown.Obj
+	}
+	return obj
+}
