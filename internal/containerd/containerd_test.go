@@ -1,0 +1,254 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestMountPoints(t *testing.T) {
+	const mountinfo = `22 1 254:0 / / rw - ext4 /dev/vda rw
+30 22 0:40 / /run/c/state/rootfs rw - overlay overlay rw
+31 22 0:41 / /run/cc rw - tmpfs tmpfs rw
+32 22 0:42 / /run/c rw - tmpfs tmpfs rw
+33 22 0:43 / /run/c/a\040b rw - tmpfs tmpfs rw
+`
+	got := strings.Join(mountPoints(mountinfo, "/run/c"), ",")
+	if want := "/run/c,/run/c/a b,/run/c/state/rootfs"; got != want {
+		t.Errorf("mountPoints = %s, want %s", got, want)
+	}
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	good := Config{BundleDir: "/b", DataDir: "/d", RunDir: "/r", CNIConfDir: "/c"}
+	for name, change := range map[string]func(*Config){
+		"relative path":  func(c *Config) { c.DataDir = "data" },
+		"root":           func(c *Config) { c.RunDir = "/" },
+		"missing":        func(c *Config) { c.BundleDir = "" },
+		"too long":       func(c *Config) { c.RunDir = "/" + strings.Repeat("x", 100) },
+		"same directory": func(c *Config) { c.RunDir = c.DataDir },
+	} {
+		config := good
+		change(&config)
+		if _, err := New(config); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShimSocketDirFitsTheLimit(t *testing.T) {
+	for _, run := range []string{"/run/coracle/a", "/run/" + strings.Repeat("x", 70)} {
+		r, err := New(Config{BundleDir: "/b", DataDir: "/d", RunDir: run, CNIConfDir: "/c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir := r.shimSocketDir(); len(dir) > 42 {
+			t.Errorf("%s is %d bytes", dir, len(dir))
+		}
+	}
+}
+
+// testRuntime is a runtime on the built bundle with folders of its own, or a
+// skipped test. Everything it made is gone after the test.
+func testRuntime(t *testing.T) *Runtime {
+	t.Helper()
+	bundle, err := filepath.Abs("../../bin/bundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(bundle, "bin/containerd")); err != nil || os.Getuid() != 0 {
+		t.Skip("needs root and the bundle (make bundle)")
+	}
+	run, err := os.MkdirTemp("/run", "cor-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Config{
+		BundleDir: bundle, DataDir: filepath.Join(t.TempDir(), "containerd"), RunDir: run,
+		CNIConfDir: filepath.Join(t.TempDir(), "cni"), CgroupRoot: "/" + filepath.Base(run),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := r.Purge(ctx); err != nil {
+			t.Error("purge:", err)
+		}
+		if leftovers := r.leftovers(t); leftovers != "" {
+			t.Error("left behind:", leftovers)
+		}
+	})
+	return r
+}
+
+// leftovers names what of the runtime is still on the machine.
+func (r *Runtime) leftovers(t *testing.T) string {
+	t.Helper()
+	var found []string
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); len(mountPoints(string(mounts), r.config.RunDir))+len(mountPoints(string(mounts), r.config.DataDir)) > 0 {
+		found = append(found, "mounts")
+	}
+	if shims, _ := r.shims(); len(shims) > 0 {
+		found = append(found, "shims")
+	}
+	if dirs, _ := filepath.Glob(cgroupMount + "/*" + r.config.CgroupRoot); len(dirs) > 0 {
+		found = append(found, dirs...)
+	}
+	if _, err := os.Stat(r.config.RunDir); err == nil {
+		found = append(found, r.config.RunDir)
+	}
+	return strings.Join(found, " ")
+}
+
+// runUntilReady runs r and returns a function that ends Run and waits for it.
+func runUntilReady(t *testing.T, r *Runtime) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	select {
+	case <-r.Ready():
+	case err := <-done:
+		cancel()
+		t.Fatal("Run:", err)
+	case <-time.After(30 * time.Second):
+		cancel()
+		log, _ := os.ReadFile(r.LogFile())
+		t.Fatalf("not ready; log:\n%s", log)
+	}
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error("Run:", err)
+		}
+	}
+}
+
+// startPod runs a pod in the host's network with one container that waits,
+// and returns the container's id.
+func startPod(t *testing.T, r *Runtime) string {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := r.dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "default", Uid: "u"},
+		LogDirectory: t.TempDir(),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    r.config.CgroupRoot + "/podu",
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
+		},
+	}
+	pod, err := cri.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, err := cri.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: pod.PodSandboxId, SandboxConfig: sandbox,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: "coracle.internal/frontend:1.0"},
+			Command:  []string{"/bin/sh", "-c", "sleep 3600"},
+			LogPath:  "c.log",
+			Linux: &runtimeapi.LinuxContainerConfig{
+				Resources:       &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuShares: 100, OomScoreAdj: -997},
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cri.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
+		t.Fatal(err)
+	}
+	return container.ContainerId
+}
+
+// containerRuns tells whether the CRI reports the container as running.
+func containerRuns(t *testing.T, r *Runtime, id string) bool {
+	t.Helper()
+	conn, err := r.dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer, err := runtimeapi.NewRuntimeServiceClient(conn).ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	return err == nil && answer.Status.State == runtimeapi.ContainerState_CONTAINER_RUNNING
+}
+
+func TestContainersOutliveContainerdAndPurgeLeavesNothing(t *testing.T) {
+	r := testRuntime(t)
+	stop := runUntilReady(t, r)
+	id := startPod(t, r)
+	limit, err := filepath.Glob(cgroupMount + "/memory" + r.config.CgroupRoot + "/podu/*/memory.limit_in_bytes")
+	if _, v2 := os.Stat(cgroupMount + "/cgroup.controllers"); v2 != nil && (err != nil || len(limit) == 0) {
+		t.Errorf("no memory limit file in the version 1 hierarchy: %v", err)
+	}
+	stop()
+
+	again, err := New(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = runUntilReady(t, again)
+	if !containerRuns(t, again, id) {
+		t.Error("the container did not outlive its containerd")
+	}
+	// A crash of containerd itself is mended.
+	p, err := again.find()
+	if err != nil || p == nil {
+		t.Fatal("no pid file:", err)
+	}
+	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.gone
+	p.close()
+	if !containerRuns(t, again, id) {
+		t.Error("the container did not outlive the crash")
+	}
+	stop()
+}
+
+func TestAdoptsTheContainerdOfAKilledProcess(t *testing.T) {
+	r := testRuntime(t)
+	if _, err := r.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	orphan := exec.Command(r.program("containerd"), "--config", r.configFile())
+	orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.pidFile(), fmt.Appendln(nil, orphan.Process.Pid), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stop := runUntilReady(t, r)
+	if p, err := r.find(); err != nil || p == nil || p.pid != orphan.Process.Pid {
+		t.Errorf("runs another containerd: %v", err)
+	} else {
+		p.close()
+	}
+	go func() { _ = orphan.Wait() }()
+	stop()
+}

@@ -1,0 +1,62 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// pollInterval is how often a starting containerd is asked whether it
+// answers; its start takes some 15 ms.
+const pollInterval = 2 * time.Millisecond
+
+// dial connects to the CRI and returns when it answers, or when ctx ends.
+func (r *Runtime) dial(ctx context.Context) (*grpc.ClientConn, error) {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	// gRPC itself retries a refused connection only after a second.
+	for {
+		probe, err := (&net.Dialer{}).DialContext(ctx, "unix", r.socket())
+		if err == nil {
+			_ = probe.Close()
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	conn, err := grpc.NewClient(r.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", r.Endpoint(), err)
+	}
+	for {
+		if _, err = runtimeapi.NewRuntimeServiceClient(conn).Status(ctx, &runtimeapi.StatusRequest{}); err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			_ = conn.Close()
+			return nil, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// imageID is the digest of the configuration of the image that has a name,
+// "" when there is none.
+func imageID(ctx context.Context, conn *grpc.ClientConn, name string) (string, error) {
+	answer, err := runtimeapi.NewImageServiceClient(conn).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{
+		Image: &runtimeapi.ImageSpec{Image: name},
+	})
+	if err != nil {
+		return "", fmt.Errorf("asking for image %s: %w", name, err)
+	}
+	return answer.GetImage().GetId(), nil
+}

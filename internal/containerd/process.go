@@ -1,0 +1,140 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a containerd that this process started or found running. It is
+// held by a pidfd, so that signals never reach another process that was
+// given the same id later.
+type process struct {
+	pid   int
+	pidfd int
+	// gone is closed when the process has ended.
+	gone chan struct{}
+}
+
+// start runs containerd in a session of its own with its output in the log
+// file, so that it outlives this process and its terminal.
+func (r *Runtime) start() (*process, error) {
+	log, err := openLog(r.LogFile())
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	args := []string{"--config", r.configFile()}
+	if r.config.Debug {
+		args = append(args, "--log-level", "debug")
+	}
+	cmd := exec.Command(r.program("containerd"), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	pidfd := -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting containerd (is the bundle in %s built? run: make bundle): %w", r.config.BundleDir, err)
+	}
+	if pidfd < 0 {
+		if pidfd, err = unix.PidfdOpen(cmd.Process.Pid, 0); err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			return nil, fmt.Errorf("opening containerd's pidfd (Linux 5.3 or newer is needed): %w", err)
+		}
+	}
+	p := &process{pid: cmd.Process.Pid, pidfd: pidfd, gone: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.gone)
+	}()
+	if err := os.WriteFile(r.pidFile(), []byte(strconv.Itoa(p.pid)+"\n"), 0o644); err != nil {
+		return p, err
+	}
+	return p, nil
+}
+
+// find returns the containerd that runs with our configuration file, started
+// by an earlier process, or nil.
+func (r *Runtime) find() (*process, error) {
+	content, err := os.ReadFile(r.pidFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || pid <= 1 {
+		return nil, nil
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, nil
+	}
+	// Only now that the pidfd holds the process is what it runs final.
+	if args := commandLine(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" || !slices.Contains(args, r.configFile()) {
+		_ = unix.Close(pidfd)
+		return nil, nil
+	}
+	p := &process{pid: pid, pidfd: pidfd, gone: make(chan struct{})}
+	go func() {
+		waitGone(pidfd)
+		close(p.gone)
+	}()
+	return p, nil
+}
+
+// stop ends the process, kindly at first, and returns when it is gone.
+func (p *process) stop(patience time.Duration) {
+	_ = unix.PidfdSendSignal(p.pidfd, unix.SIGTERM, nil, 0)
+	select {
+	case <-p.gone:
+	case <-time.After(patience):
+		_ = unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
+		<-p.gone
+	}
+}
+
+// close forgets the process, which must be gone.
+func (p *process) close() { _ = unix.Close(p.pidfd) }
+
+// waitGone returns when the process that pidfd refers to has ended.
+func waitGone(pidfd int) {
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
+		if err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// commandLine is the arguments of a process, nil when there is no such one.
+func commandLine(pid int) []string {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(content) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(content), "\x00"), "\x00")
+}
+
+const maxLogSize = 16 << 20
+
+// openLog opens the log for appending; one that has grown past maxLogSize is
+// kept as .old.
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLogSize {
+		if err := os.Rename(path, path+".old"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+}

@@ -1,0 +1,183 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// stopPatience is how long containerd may take to end on SIGTERM.
+	stopPatience = 10 * time.Second
+	// A crash is answered by a restart after firstBackoff, doubled for each
+	// further one up to maxBackoff, and forgotten after stableAfter.
+	firstBackoff = 100 * time.Millisecond
+	maxBackoff   = 10 * time.Second
+	stableAfter  = time.Minute
+)
+
+// Run starts containerd, or adopts the one that a killed predecessor of this
+// process left, and restarts it whenever it ends. Ready is closed when it
+// first answers. When ctx ends, Run stops containerd and returns nil;
+// containers go on and are found again by the next Run. Run may be called
+// once. It returns an error only for what a restart cannot mend.
+func (r *Runtime) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	changed, err := r.prepare()
+	if err != nil {
+		return err
+	}
+	current, err := r.adopt(ctx, changed)
+	if err != nil {
+		return err
+	}
+	backoff := firstBackoff
+	announced := false
+	for {
+		started := time.Now()
+		if current == nil {
+			if current, err = r.start(); err != nil {
+				return err
+			}
+			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.configFile())
+		}
+		if !announced {
+			announced = r.awaitReady(ctx, current)
+			if announced {
+				log.Info("Container runtime is ready", "endpoint", r.Endpoint(), "took", time.Since(started).Round(time.Millisecond))
+				close(r.ready)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			current.stop(stopPatience)
+			current.close()
+			_ = os.Remove(r.pidFile())
+			return nil
+		case <-current.gone:
+			current.close()
+			current = nil
+		}
+		if time.Since(started) > stableAfter {
+			backoff = firstBackoff
+		}
+		log.Error(nil, "containerd ended; starting it again", "in", backoff, "log", r.LogFile(), "last", lastLine(r.LogFile()))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// prepare makes the folders and writes the configuration; changed tells that
+// it was another one before.
+func (r *Runtime) prepare() (changed bool, err error) {
+	for _, dir := range []string{r.config.DataDir, r.config.RunDir, r.shimSocketDir(), r.config.CNIConfDir} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return false, err
+		}
+	}
+	restrict, err := lacksSysResource()
+	if err != nil {
+		return false, err
+	}
+	content := []byte(r.render(restrict))
+	before, err := os.ReadFile(r.configFile())
+	if err == nil && bytes.Equal(before, content) {
+		return false, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return true, os.WriteFile(r.configFile(), content, 0o644)
+}
+
+// adopt returns the containerd that still runs, unless its program or its
+// configuration is no longer the wanted one: then it is stopped, which does
+// not touch the containers.
+func (r *Runtime) adopt(ctx context.Context, changed bool) (*process, error) {
+	p, err := r.find()
+	if p == nil || err != nil {
+		return nil, err
+	}
+	if changed || !sameProgram(p.pid, r.program("containerd")) {
+		p.stop(stopPatience)
+		p.close()
+		return nil, nil
+	}
+	klog.FromContext(ctx).Info("Adopted the running containerd", "pid", p.pid)
+	return p, nil
+}
+
+// sameProgram tells whether the process runs the file that path names now.
+func sameProgram(pid int, path string) bool {
+	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return false
+	}
+	wanted, err := os.Stat(path)
+	return err == nil && os.SameFile(running, wanted)
+}
+
+// awaitReady returns true when the CRI answers and the bundled images are
+// loaded, false when the process or ctx ended first.
+func (r *Runtime) awaitReady(ctx context.Context, p *process) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopWatching := make(chan struct{})
+	defer close(stopWatching)
+	go func() {
+		select {
+		case <-p.gone:
+			cancel()
+		case <-stopWatching:
+		}
+	}()
+	cri, err := r.dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer cri.Close()
+	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		err := r.loadImages(ctx, cri)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		klog.FromContext(ctx).Error(err, "Loading the bundled images failed; trying again", "in", backoff)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(backoff):
+		}
+	}
+}
+
+// lastLine is the last line of a log, for telling why its writer ended.
+func lastLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const window = 4 << 10
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	tail := make([]byte, min(info.Size(), window))
+	if _, err := f.ReadAt(tail, info.Size()-int64(len(tail))); err != nil {
+		return ""
+	}
+	tail = bytes.TrimRight(tail, "\n")
+	return string(tail[bytes.LastIndexByte(tail, '\n')+1:])
+}
