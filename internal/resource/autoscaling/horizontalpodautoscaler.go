@@ -10,10 +10,12 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 const kind = "HorizontalPodAutoscaler"
@@ -30,6 +32,17 @@ func HorizontalPodAutoscalers() *resource.Resource {
 		Categories:   []string{"all"},
 		Default:      defaultAutoscaler,
 		CopyStatus:   func(a, from *autoscalingv2.HorizontalPodAutoscaler) { a.Status = from.Status },
+		Validate: func(_ *resource.Request, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validateAutoscaler(field.NewPath("spec"), &a.Spec, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validateAutoscaler(field.NewPath("spec"), &a.Spec, &old.Spec)
+		},
+		ValidateStatus: func(_ *resource.Request, a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			errs := rule.Nonnegative(field.NewPath("status", "currentReplicas"), a.Status.CurrentReplicas)
+			return append(errs, rule.Nonnegative(field.NewPath("status", "desiredReplicas"), a.Status.DesiredReplicas)...)
+		},
 		Other: []resource.Version{resource.OtherVersion(
 			autoscalingv1.SchemeGroupVersion.WithKind(kind), hub.WithKind(kind), defaultAutoscalerV1, fromV1, toV1,
 		)},

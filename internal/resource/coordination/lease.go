@@ -5,9 +5,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Leases is the resource leases.
@@ -17,6 +19,18 @@ func Leases() *resource.Resource {
 		Kind:                "Lease",
 		Plural:              "leases",
 		AllowCreateOnUpdate: true,
+		PrepareForCreate: func(_ *resource.Request, l *coordinationv1.Lease) {
+			l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
+		},
+		PrepareForUpdate: func(_ *resource.Request, l, old *coordinationv1.Lease) {
+			if old.Spec.Strategy == nil {
+				l.Spec.Strategy = nil
+			}
+			if old.Spec.PreferredHolder == nil {
+				l.Spec.PreferredHolder = nil
+			}
+		},
+		Validate: validateLease,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Holder", "string", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]),
@@ -26,4 +40,13 @@ func Leases() *resource.Resource {
 			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), resource.Age(l.CreationTimestamp, now)}
 		},
 	})
+}
+
+func validateLease(_ *resource.Request, l *coordinationv1.Lease) field.ErrorList {
+	var errs field.ErrorList
+	p := field.NewPath("spec")
+	if d := l.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {
+		errs = append(errs, field.Invalid(p.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
+	}
+	return append(errs, rule.NonnegativePointer(p.Child("leaseTransitions"), l.Spec.LeaseTransitions)...)
 }

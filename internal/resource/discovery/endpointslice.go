@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
@@ -21,6 +22,14 @@ func EndpointSlices() *resource.Resource {
 		Kind:         "EndpointSlice",
 		Plural:       "endpointslices",
 		Default:      defaultEndpointSlice,
+		Spec: func(s *discoveryv1.EndpointSlice) any {
+			return content{AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports, Labels: s.Labels}
+		},
+		Validate: func(_ *resource.Request, s *discoveryv1.EndpointSlice) field.ErrorList {
+			return validateEndpointSlice(s, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateEndpointSliceUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("AddressType", "string", doc["addressType"]),
@@ -33,6 +42,8 @@ func EndpointSlices() *resource.Resource {
 }
 
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
+	fill.Absent(&s.Endpoints)
+	fill.Absent(&s.Ports)
 	for i := range s.Ports {
 		fill.Nil(&s.Ports[i].Name, "")
 		fill.Nil(&s.Ports[i].Protocol, corev1.ProtocolTCP)

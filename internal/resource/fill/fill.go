@@ -15,3 +15,10 @@ func Zero[T comparable](p *T, value T) {
 		*p = value
 	}
 }
+
+// Absent makes an empty list no list, which is what storage makes of it.
+func Absent[T any](list *[]T) {
+	if len(*list) == 0 {
+		*list = nil
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
@@ -23,6 +24,12 @@ func Ingresses() *resource.Resource {
 		StoragePath:  "ingress",
 		Spec:         func(i *networkingv1.Ingress) any { return i.Spec },
 		CopyStatus:   func(i, from *networkingv1.Ingress) { i.Status = from.Status },
+		Validate: func(r *resource.Request, i *networkingv1.Ingress) field.ErrorList {
+			return validateIngressSpec(field.NewPath("spec"), &i.Spec)
+		},
+		ValidateStatus: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
+			return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Class", "string", "The name of the IngressClass resource that should be used for additional configuration"),

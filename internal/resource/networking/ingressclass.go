@@ -5,10 +5,14 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // IngressClasses is the resource ingressclasses.
@@ -23,7 +27,11 @@ func IngressClasses() *resource.Resource {
 				fill.Nil(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 			}
 		},
-		Spec: func(c *networkingv1.IngressClass) any { return c.Spec },
+		Spec:     func(c *networkingv1.IngressClass) any { return c.Spec },
+		Validate: validateIngressClass,
+		ValidateUpdate: func(_ *resource.Request, c, old *networkingv1.IngressClass) field.ErrorList {
+			return rule.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Controller", "string", "Controller that is responsible for handling this class"),
@@ -44,4 +52,49 @@ func ingressClassRow(c *networkingv1.IngressClass, now time.Time) []any {
 		parameters += "/" + p.Name
 	}
 	return []any{c.Name, c.Spec.Controller, parameters, resource.Age(c.CreationTimestamp, now)}
+}
+
+// maxControllerLength is how long the name of a controller may be, in bytes.
+const maxControllerLength = 250
+
+func validateIngressClass(_ *resource.Request, c *networkingv1.IngressClass) field.ErrorList {
+	p := field.NewPath("spec")
+	var errs field.ErrorList
+	if len(c.Spec.Controller) > maxControllerLength {
+		errs = append(errs, field.TooLong(p.Child("controller"), c.Spec.Controller, maxControllerLength))
+	}
+	errs = append(errs, utilvalidation.IsDomainPrefixedPath(p.Child("controller"), c.Spec.Controller)...)
+	if c.Spec.Parameters != nil {
+		errs = append(errs, validateParameters(p.Child("parameters"), c.Spec.Parameters)...)
+	}
+	return errs
+}
+
+func validateParameters(p *field.Path, r *networkingv1.IngressClassParametersReference) field.ErrorList {
+	errs := validateTypedReference(p, r.APIGroup, r.Kind, r.Name)
+	const cluster = networkingv1.IngressClassParametersReferenceScopeCluster
+	const namespace = networkingv1.IngressClassParametersReferenceScopeNamespace
+	if r.Scope == nil {
+		return append(errs, field.Required(p.Child("scope"), ""))
+	}
+	errs = append(errs, rule.OneOf(p.Child("scope"), *r.Scope, cluster, namespace)...)
+	switch at := p.Child("namespace"); {
+	case *r.Scope == namespace && ptr.Deref(r.Namespace, "") == "":
+		errs = append(errs, field.Required(at, "`parameters.scope` is set to 'Namespace'"))
+	case *r.Scope == namespace:
+		errs = append(errs, rule.Label(at, *r.Namespace)...)
+	case *r.Scope == cluster && r.Namespace != nil:
+		errs = append(errs, field.Forbidden(at, "`parameters.scope` is set to 'Cluster'"))
+	}
+	return errs
+}
+
+// validateTypedReference checks a reference to an object of any kind.
+func validateTypedReference(p *field.Path, group *string, kind, name string) field.ErrorList {
+	var errs field.ErrorList
+	if group != nil {
+		errs = append(errs, rule.Subdomain(p.Child("apiGroup"), *group)...)
+	}
+	errs = append(errs, rule.RequiredPathSegment(p.Child("kind"), kind)...)
+	return append(errs, rule.RequiredPathSegment(p.Child("name"), name)...)
 }

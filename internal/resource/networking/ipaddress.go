@@ -1,15 +1,19 @@
 package networking
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // IPAddresses is the resource ipaddresses.
@@ -20,6 +24,11 @@ func IPAddresses() *resource.Resource {
 		Plural:       "ipaddresses",
 		ShortNames:   []string{"ip"},
 		Cluster:      true,
+		ValidateName: validateAddressName,
+		Validate:     validateIPAddress,
+		ValidateUpdate: func(_ *resource.Request, a, old *networkingv1.IPAddress) field.ErrorList {
+			return rule.Immutable(field.NewPath("spec", "parentRef"), shownParent(a.Spec.ParentRef), shownParent(old.Spec.ParentRef))
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]),
@@ -39,4 +48,41 @@ func parentCell(p *networkingv1.ParentReference) string {
 		parts = append(parts, p.Namespace)
 	}
 	return strings.Join(append(parts, p.Name), "/")
+}
+
+// validateAddressName requires an IP address in its canonical form.
+func validateAddressName(name string, _ bool) []string {
+	ip, err := netip.ParseAddr(name)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if canonical := ip.String(); canonical != name {
+		return []string{fmt.Sprintf("not a canonical address: %s", canonical)}
+	}
+	return nil
+}
+
+func validateIPAddress(_ *resource.Request, a *networkingv1.IPAddress) field.ErrorList {
+	p, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
+	if ref == nil {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	var errs field.ErrorList
+	if ref.Group != "" {
+		errs = append(errs, rule.Subdomain(p.Child("group"), ref.Group)...)
+	}
+	errs = append(errs, rule.RequiredPathSegment(p.Child("resource"), ref.Resource)...)
+	errs = append(errs, rule.RequiredPathSegment(p.Child("name"), ref.Name)...)
+	if ref.Namespace != "" {
+		errs = append(errs, rule.PathSegment(p.Child("namespace"), ref.Namespace)...)
+	}
+	return errs
+}
+
+// shownParent is the form in which messages show a parent reference.
+func shownParent(r *networkingv1.ParentReference) any {
+	if r == nil {
+		return nil
+	}
+	return struct{ Group, Resource, Namespace, Name string }{r.Group, r.Resource, r.Namespace, r.Name}
 }

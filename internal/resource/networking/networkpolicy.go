@@ -1,14 +1,19 @@
 package networking
 
 import (
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // NetworkPolicies is the resource networkpolicies.
@@ -20,6 +25,7 @@ func NetworkPolicies() *resource.Resource {
 		ShortNames:   []string{"netpol"},
 		Default:      defaultNetworkPolicy,
 		Spec:         func(p *networkingv1.NetworkPolicy) any { return p.Spec },
+		Validate:     validateNetworkPolicy,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
@@ -50,4 +56,98 @@ func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
 		fill.Nil(&ports[i].Protocol, corev1.ProtocolTCP)
 	}
+}
+
+func validateNetworkPolicy(_ *resource.Request, n *networkingv1.NetworkPolicy) field.ErrorList {
+	p := field.NewPath("spec")
+	errs := rule.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
+	for i := range n.Spec.Ingress {
+		at, r := p.Child("ingress").Index(i), &n.Spec.Ingress[i]
+		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
+		errs = append(errs, validatePeers(at.Child("from"), r.From)...)
+	}
+	for i := range n.Spec.Egress {
+		at, r := p.Child("egress").Index(i), &n.Spec.Egress[i]
+		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
+		errs = append(errs, validatePeers(at.Child("to"), r.To)...)
+	}
+	types := p.Child("policyTypes")
+	if len(n.Spec.PolicyTypes) > 2 {
+		return append(errs, field.Invalid(types, n.Spec.PolicyTypes, "may not specify more than two policyTypes"))
+	}
+	for i, t := range n.Spec.PolicyTypes {
+		errs = append(errs, rule.OneOf(types.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
+	}
+	return errs
+}
+
+func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) field.ErrorList {
+	var errs field.ErrorList
+	for i := range ports {
+		at, port := p.Index(i), &ports[i]
+		if port.Protocol != nil {
+			errs = append(errs, rule.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+		}
+		end := at.Child("endPort")
+		switch {
+		case port.Port == nil:
+			if port.EndPort != nil {
+				errs = append(errs, field.Invalid(end, *port.EndPort, "may not be specified when `port` is not specified"))
+			}
+		case port.Port.Type == intstr.String:
+			if port.EndPort != nil {
+				errs = append(errs, field.Invalid(end, *port.EndPort, "may not be specified when `port` is non-numeric"))
+			}
+			errs = append(errs, rule.Problems(at.Child("port"), port.Port.StrVal, utilvalidation.IsValidPortName(port.Port.StrVal))...)
+		default:
+			errs = append(errs, rule.Port(at.Child("port"), port.Port.IntVal)...)
+			if port.EndPort != nil {
+				if *port.EndPort < port.Port.IntVal {
+					errs = append(errs, field.Invalid(end, port.Port.IntVal, "must be greater than or equal to `port`"))
+				}
+				errs = append(errs, rule.Port(end, *port.EndPort)...)
+			}
+		}
+	}
+	return errs
+}
+
+func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer) field.ErrorList {
+	var errs field.ErrorList
+	for i := range peers {
+		at, peer := p.Index(i), &peers[i]
+		selects := peer.PodSelector != nil || peer.NamespaceSelector != nil
+		errs = append(errs, rule.Selector(at.Child("podSelector"), peer.PodSelector)...)
+		errs = append(errs, rule.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
+		if peer.IPBlock != nil {
+			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock)...)
+		}
+		switch {
+		case !selects && peer.IPBlock == nil:
+			errs = append(errs, field.Required(at, "must specify a peer"))
+		case selects && peer.IPBlock != nil:
+			errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
+		}
+	}
+	return errs
+}
+
+func validateIPBlock(p *field.Path, b *networkingv1.IPBlock) field.ErrorList {
+	if b.CIDR == "" {
+		return field.ErrorList{field.Required(p.Child("cidr"), "")}
+	}
+	errs := utilvalidation.IsValidCIDR(p.Child("cidr"), b.CIDR)
+	cidr, outerErr := netip.ParsePrefix(b.CIDR)
+	for i, except := range b.Except {
+		at := p.Child("except").Index(i)
+		if problems := utilvalidation.IsValidCIDR(at, except); len(problems) > 0 {
+			errs = append(errs, problems...)
+			continue
+		}
+		inner, err := netip.ParsePrefix(except)
+		if outerErr == nil && err == nil && (!cidr.Masked().Contains(inner.Addr()) || inner.Bits() <= cidr.Bits()) {
+			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
+		}
+	}
+	return errs
 }

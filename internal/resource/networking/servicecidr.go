@@ -1,13 +1,17 @@
 package networking
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // ServiceCIDRs is the resource servicecidrs.
@@ -18,6 +22,11 @@ func ServiceCIDRs() *resource.Resource {
 		Plural:       "servicecidrs",
 		Cluster:      true,
 		CopyStatus:   func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status },
+		Validate: func(_ *resource.Request, c *networkingv1.ServiceCIDR) field.ErrorList {
+			return validateCIDRs(field.NewPath("spec", "cidrs"), c.Spec.CIDRs)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateServiceCIDRUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]),
@@ -27,4 +36,48 @@ func ServiceCIDRs() *resource.Resource {
 			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), resource.Age(c.CreationTimestamp, now)}
 		},
 	})
+}
+
+// maxCIDRs is one of each IP family.
+const maxCIDRs = 2
+
+func validateCIDRs(p *field.Path, cidrs []string) field.ErrorList {
+	switch {
+	case len(cidrs) == 0:
+		return field.ErrorList{field.Required(p, "at least one CIDR required")}
+	case len(cidrs) > maxCIDRs:
+		return field.ErrorList{field.Invalid(p, cidrs, "may only hold up to 2 values")}
+	}
+	var errs field.ErrorList
+	if len(cidrs) == maxCIDRs {
+		first, err1 := netip.ParsePrefix(cidrs[0])
+		second, err2 := netip.ParsePrefix(cidrs[1])
+		if err1 == nil && err2 == nil && first.Addr().Is4() == second.Addr().Is4() {
+			errs = append(errs, field.Invalid(p, cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
+		}
+	}
+	for i, cidr := range cidrs {
+		errs = append(errs, utilvalidation.IsValidCIDR(p.Index(i), cidr)...)
+	}
+	return errs
+}
+
+// validateServiceCIDRUpdate lets only a CIDR of the other family be added.
+func validateServiceCIDRUpdate(_ *resource.Request, c, old *networkingv1.ServiceCIDR) field.ErrorList {
+	p := field.NewPath("spec", "cidrs")
+	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs {
+		errs := validateCIDRs(p, c.Spec.CIDRs)
+		if c.Spec.CIDRs[0] != old.Spec.CIDRs[0] {
+			errs = append(errs, field.Invalid(p.Index(0), c.Spec.CIDRs[0], "field is immutable"))
+		}
+		return errs
+	}
+	if len(c.Spec.CIDRs) != len(old.Spec.CIDRs) {
+		return rule.Immutable(p, c.Spec.CIDRs, old.Spec.CIDRs)
+	}
+	var errs field.ErrorList
+	for i := range c.Spec.CIDRs {
+		errs = append(errs, rule.Immutable(p.Index(i), c.Spec.CIDRs[i], old.Spec.CIDRs[i])...)
+	}
+	return errs
 }

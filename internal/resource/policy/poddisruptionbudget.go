@@ -4,10 +4,14 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // PodDisruptionBudgets is the resource poddisruptionbudgets.
@@ -20,6 +24,11 @@ func PodDisruptionBudgets() *resource.Resource {
 		ShortNames:   []string{"pdb"},
 		Spec:         func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
 		CopyStatus:   func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
+		ValidateName: path.ValidatePathSegmentName,
+		Validate: func(_ *resource.Request, b *policyv1.PodDisruptionBudget) field.ErrorList {
+			return validateBudget(field.NewPath("spec"), &b.Spec)
+		},
+		ValidateStatus: validateBudgetStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Min Available", "string", spec["minAvailable"]),
@@ -41,4 +50,43 @@ func orNotApplicable(v *intstr.IntOrString) string {
 		return "N/A"
 	}
 	return v.String()
+}
+
+// internalSpec is the form in which messages show a whole spec.
+type internalSpec struct {
+	MinAvailable               *intstr.IntOrString
+	Selector                   *metav1.LabelSelector
+	MaxUnavailable             *intstr.IntOrString
+	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType
+}
+
+func validateBudget(p *field.Path, s *policyv1.PodDisruptionBudgetSpec) field.ErrorList {
+	var errs field.ErrorList
+	if s.MinAvailable != nil && s.MaxUnavailable != nil {
+		shown := internalSpec{s.MinAvailable, s.Selector, s.MaxUnavailable, s.UnhealthyPodEvictionPolicy}
+		errs = append(errs, field.Invalid(p, shown, "minAvailable and maxUnavailable cannot be both set"))
+	}
+	for _, amount := range []struct {
+		name  string
+		value *intstr.IntOrString
+	}{{"minAvailable", s.MinAvailable}, {"maxUnavailable", s.MaxUnavailable}} {
+		if amount.value != nil {
+			errs = append(errs, rule.IntOrPercent(p.Child(amount.name), *amount.value)...)
+			errs = append(errs, rule.AtMostWhole(p.Child(amount.name), *amount.value)...)
+		}
+	}
+	errs = append(errs, rule.Selector(p.Child("selector"), s.Selector)...)
+	if s.UnhealthyPodEvictionPolicy != nil {
+		errs = append(errs, rule.OneOf(p.Child("unhealthyPodEvictionPolicy"), *s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
+	}
+	return errs
+}
+
+func validateBudgetStatus(_ *resource.Request, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
+	p := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(b.Status.Conditions, p.Child("conditions"))
+	errs = append(errs, rule.Nonnegative(p.Child("disruptionsAllowed"), b.Status.DisruptionsAllowed)...)
+	errs = append(errs, rule.Nonnegative(p.Child("currentHealthy"), b.Status.CurrentHealthy)...)
+	errs = append(errs, rule.Nonnegative(p.Child("desiredHealthy"), b.Status.DesiredHealthy)...)
+	return append(errs, rule.Nonnegative(p.Child("expectedPods"), b.Status.ExpectedPods)...)
 }

@@ -2,8 +2,11 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
 // ClusterRoles is the resource clusterroles.
@@ -14,5 +17,10 @@ func ClusterRoles() *resource.Resource {
 		Plural:              "clusterroles",
 		Cluster:             true,
 		AllowCreateOnUpdate: true,
+		Default:             func(o *rbacv1.ClusterRole) { fill.Absent(&o.Rules) },
+		ValidateName:        path.ValidatePathSegmentName,
+		Validate: func(_ *resource.Request, o *rbacv1.ClusterRole) field.ErrorList {
+			return append(validateRules(o.Rules, false), validateAggregation(o.AggregationRule)...)
+		},
 	})
 }

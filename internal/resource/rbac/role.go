@@ -2,8 +2,11 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
 // Roles is the resource roles.
@@ -13,5 +16,10 @@ func Roles() *resource.Resource {
 		Kind:                "Role",
 		Plural:              "roles",
 		AllowCreateOnUpdate: true,
+		Default:             func(o *rbacv1.Role) { fill.Absent(&o.Rules) },
+		ValidateName:        path.ValidatePathSegmentName,
+		Validate: func(_ *resource.Request, o *rbacv1.Role) field.ErrorList {
+			return validateRules(o.Rules, true)
+		},
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -19,6 +21,13 @@ func RoleBindings() *resource.Resource {
 		Default: func(b *rbacv1.RoleBinding) {
 			fill.Zero(&b.RoleRef.APIGroup, rbacv1.GroupName)
 			defaultSubjects(b.Subjects)
+		},
+		ValidateName: path.ValidatePathSegmentName,
+		Validate: func(_ *resource.Request, b *rbacv1.RoleBinding) field.ErrorList {
+			return validateBinding(b.RoleRef, b.Subjects, true)
+		},
+		ValidateUpdate: func(_ *resource.Request, b, old *rbacv1.RoleBinding) field.ErrorList {
+			return validateRoleRefUpdate(b.RoleRef, old.RoleRef)
 		},
 		Columns: bindingColumns(),
 		Row: func(b *rbacv1.RoleBinding, now time.Time) []any {

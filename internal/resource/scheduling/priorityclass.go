@@ -1,15 +1,19 @@
 package scheduling
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // PriorityClasses is the resource priorityclasses.
@@ -24,6 +28,10 @@ func PriorityClasses() *resource.Resource {
 		Default: func(c *schedulingv1.PriorityClass) {
 			fill.Nil(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		},
+		PrepareForCreate:     func(_ *resource.Request, c *schedulingv1.PriorityClass) { c.Generation = 1 },
+		Validate:             validatePriorityClass,
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validatePriorityClassUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Value", "integer", doc["value"]),
@@ -36,4 +44,54 @@ func PriorityClasses() *resource.Resource {
 			return []any{c.Name, int64(c.Value), c.GlobalDefault, resource.Age(c.CreationTimestamp, now), string(policy)}
 		},
 	})
+}
+
+// What a priority class of a user may be, and what those of the system are.
+const (
+	highestUserPriority   = 1000000000
+	systemPrefix          = "system-"
+	systemClusterCritical = "system-cluster-critical"
+	systemNodeCritical    = "system-node-critical"
+)
+
+func validatePriorityClass(_ *resource.Request, c *schedulingv1.PriorityClass) field.ErrorList {
+	var errs field.ErrorList
+	if strings.HasPrefix(c.Name, systemPrefix) {
+		if problem := systemClassProblem(c); problem != "" {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+				"priority class names with '"+systemPrefix+"' prefix are reserved for system use only. error: "+problem))
+		}
+	} else if c.Value > highestUserPriority {
+		errs = append(errs, field.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
+	}
+	if c.PreemptionPolicy != nil {
+		errs = append(errs, rule.OneOf(field.NewPath("preemptionPolicy"), *c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	}
+	return errs
+}
+
+// systemClassProblem says why c is not one of the classes that the system
+// makes, or nothing.
+func systemClassProblem(c *schedulingv1.PriorityClass) string {
+	values := map[string]int32{systemClusterCritical: 2 * highestUserPriority, systemNodeCritical: 2*highestUserPriority + 1000}
+	value, known := values[c.Name]
+	switch {
+	case !known:
+		return fmt.Sprintf("%v is not a known system priority class", c.Name)
+	case c.Value != value:
+		return fmt.Sprintf("value of %v PriorityClass must be %v", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %v PriorityClass must be %v", c.Name, false)
+	default:
+		return ""
+	}
+}
+
+func validatePriorityClassUpdate(_ *resource.Request, c, old *schedulingv1.PriorityClass) field.ErrorList {
+	var errs field.ErrorList
+	if c.Value != old.Value {
+		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+	}
+	return append(errs, rule.Immutable(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, old.PreemptionPolicy)...)
 }

@@ -1,0 +1,277 @@
+package autoscaling
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// Limits of scaling rules, in seconds.
+const (
+	maxWindow = 3600
+	maxPeriod = 1800
+)
+
+// validateAutoscaler checks a spec. What old already had wrong in its target
+// or with no replicas as its minimum may stay.
+func validateAutoscaler(p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
+	var errs field.ErrorList
+	fewest := int32(1)
+	if old != nil && old.MinReplicas != nil && *old.MinReplicas == 0 {
+		fewest = 0
+	}
+	if s.MinReplicas != nil && *s.MinReplicas < fewest {
+		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, "must be greater than or equal to 1"))
+	}
+	switch {
+	case s.MaxReplicas == 0:
+		errs = append(errs, field.Required(p.Child("maxReplicas"), "must be set and greater than 0"))
+	case s.MaxReplicas < 0:
+		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1"))
+	}
+	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
+		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+	}
+	var oldTarget *autoscalingv2.CrossVersionObjectReference
+	if old != nil {
+		oldTarget = &old.ScaleTargetRef
+	}
+	errs = append(errs, validateTarget(p.Child("scaleTargetRef"), &s.ScaleTargetRef, oldTarget)...)
+	errs = append(errs, validateMetrics(p.Child("metrics"), s)...)
+	if b := s.Behavior; b != nil {
+		errs = append(errs, validateScaling(p.Child("behavior", "scaleUp"), b.ScaleUp)...)
+		errs = append(errs, validateScaling(p.Child("behavior", "scaleDown"), b.ScaleDown)...)
+	}
+	return errs
+}
+
+func validateTarget(p *field.Path, r, old *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
+	errs := validateReference(p, r)
+	problems := validateTargetVersion(p.Child("apiVersion"), r)
+	if old != nil && len(validateTargetVersion(p.Child("apiVersion"), old)) > 0 {
+		problems = nil
+	}
+	return append(errs, problems...)
+}
+
+func validateReference(p *field.Path, r *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
+	errs := rule.RequiredPathSegment(p.Child("kind"), r.Kind)
+	return append(errs, rule.RequiredPathSegment(p.Child("name"), r.Name)...)
+}
+
+// validateTargetVersion requires the group of what has a scale subresource;
+// only the ReplicationController's is empty.
+func validateTargetVersion(p *field.Path, r *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(p, r.APIVersion, err.Error())}
+	case gv.Group == "" && !(r.Kind == "ReplicationController" && gv.Version == "v1"):
+		return field.ErrorList{field.Invalid(p, r.APIVersion, "apiVersion must specify API group")}
+	default:
+		return nil
+	}
+}
+
+func validateMetrics(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
+	var errs field.ErrorList
+	fromOutside := false
+	for i := range s.Metrics {
+		errs = append(errs, validateMetric(p.Index(i), &s.Metrics[i])...)
+		fromOutside = fromOutside || s.Metrics[i].Type == autoscalingv2.ObjectMetricSourceType || s.Metrics[i].Type == autoscalingv2.ExternalMetricSourceType
+	}
+	if s.MinReplicas != nil && *s.MinReplicas == 0 && !fromOutside {
+		errs = append(errs, field.Forbidden(p, "must specify at least one Object or External metric to support scaling to zero replicas"))
+	}
+	return errs
+}
+
+func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList {
+	var errs field.ErrorList
+	if m.Type == "" {
+		errs = append(errs, field.Required(p.Child("type"), "must specify a metric source type"))
+	}
+	sources := []struct {
+		kind     autoscalingv2.MetricSourceType
+		name     string
+		present  bool
+		validate func(*field.Path) field.ErrorList
+	}{
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(p *field.Path) field.ErrorList { return validateObject(p, m.Object) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(p *field.Path) field.ErrorList { return validateExternal(p, m.External) }},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(p *field.Path) field.ErrorList { return validatePods(p, m.Pods) }},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(p *field.Path) field.ErrorList {
+			errs := validateResourceName(p, string(m.Resource.Name))
+			return append(errs, validateUsage(p.Child("target"), &m.Resource.Target)...)
+		}},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(p *field.Path) field.ErrorList {
+			return validateContainerResource(p, m.ContainerResource)
+		}},
+	}
+	present, known := 0, false
+	for _, source := range sources {
+		if source.present {
+			if present++; present == 1 {
+				errs = append(errs, source.validate(p.Child(source.name))...)
+			}
+		}
+		if source.kind == m.Type {
+			known = true
+			if !source.present {
+				errs = append(errs, field.Required(p.Child(source.name), "must populate information for the given metric source"))
+			}
+		}
+	}
+	if !known {
+		errs = append(errs, field.NotSupported(p.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
+			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
+		}))
+	}
+	if present > 1 {
+		for _, source := range sources {
+			if source.present && source.kind != m.Type {
+				errs = append(errs, field.Forbidden(p.Child(source.name), "must populate the given metric source only"))
+			}
+		}
+	}
+	return errs
+}
+
+func validateObject(p *field.Path, o *autoscalingv2.ObjectMetricSource) field.ErrorList {
+	errs := validateReference(p.Child("describedObject"), &o.DescribedObject)
+	errs = append(errs, validateTargetVersion(p.Child("describedObject", "apiVersion"), &o.DescribedObject)...)
+	errs = append(errs, validateMetricName(p.Child("metric"), &o.Metric)...)
+	target := p.Child("target")
+	errs = append(errs, validateMetricTarget(target, &o.Target)...)
+	switch {
+	case o.Target.Value != nil && o.Target.AverageValue != nil:
+		errs = append(errs, field.Forbidden(target.Child("averageValue"), "may not set both a target value for metric and a per-pod target"))
+	case o.Target.Value == nil && o.Target.AverageValue == nil:
+		errs = append(errs, field.Required(target.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
+	}
+	return errs
+}
+
+func validateExternal(p *field.Path, e *autoscalingv2.ExternalMetricSource) field.ErrorList {
+	errs := validateMetricName(p.Child("metric"), &e.Metric)
+	target := p.Child("target")
+	errs = append(errs, validateMetricTarget(target, &e.Target)...)
+	switch {
+	case e.Target.Value != nil && e.Target.AverageValue != nil:
+		errs = append(errs, field.Forbidden(target.Child("value"), "may not set both a target value for metric and a per-pod target"))
+	case e.Target.Value == nil && e.Target.AverageValue == nil:
+		errs = append(errs, field.Required(target.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
+	}
+	return errs
+}
+
+func validatePods(p *field.Path, s *autoscalingv2.PodsMetricSource) field.ErrorList {
+	errs := validateMetricName(p.Child("metric"), &s.Metric)
+	errs = append(errs, validateMetricTarget(p.Child("target"), &s.Target)...)
+	if s.Target.AverageValue == nil || s.Target.AverageValue.Sign() != 1 {
+		errs = append(errs, field.Required(p.Child("target", "averageValue"), "must specify a positive target averageValue"))
+	}
+	return errs
+}
+
+func validateResourceName(p *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(p.Child("name"), "must specify a resource name")}
+	}
+	return nil
+}
+
+func validateContainerResource(p *field.Path, c *autoscalingv2.ContainerResourceMetricSource) field.ErrorList {
+	errs := validateResourceName(p, string(c.Name))
+	if c.Container == "" {
+		errs = append(errs, field.Required(p.Child("container"), "must specify a container"))
+	} else {
+		errs = append(errs, rule.PathSegment(p.Child("container"), c.Container)...)
+	}
+	return append(errs, validateUsage(p.Child("target"), &c.Target)...)
+}
+
+func validateUsage(p *field.Path, t *autoscalingv2.MetricTarget) field.ErrorList {
+	errs := validateMetricTarget(p, t)
+	switch {
+	case t.AverageUtilization != nil && t.AverageValue != nil:
+		errs = append(errs, field.Forbidden(p.Child("averageValue"), "may not set both a target raw value and a target utilization"))
+	case t.AverageUtilization == nil && t.AverageValue == nil:
+		errs = append(errs, field.Required(p.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
+	}
+	return errs
+}
+
+func validateMetricName(p *field.Path, m *autoscalingv2.MetricIdentifier) field.ErrorList {
+	if m.Name == "" {
+		return field.ErrorList{field.Required(p.Child("name"), "must specify a metric name")}
+	}
+	return rule.PathSegment(p.Child("name"), m.Name)
+}
+
+func validateMetricTarget(p *field.Path, t *autoscalingv2.MetricTarget) field.ErrorList {
+	var errs field.ErrorList
+	if t.Type == "" {
+		errs = append(errs, field.Required(p.Child("type"), "must specify a metric target type"))
+	}
+	switch t.Type {
+	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
+	default:
+		errs = append(errs, field.Invalid(p.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
+	}
+	errs = append(errs, validatePositive(p.Child("value"), t.Value)...)
+	errs = append(errs, validatePositive(p.Child("averageValue"), t.AverageValue)...)
+	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
+		errs = append(errs, field.Invalid(p.Child("averageUtilization"), t.AverageUtilization, "must be greater than 0"))
+	}
+	return errs
+}
+
+func validatePositive(p *field.Path, q *resource.Quantity) field.ErrorList {
+	if q != nil && q.Sign() != 1 {
+		return field.ErrorList{field.Invalid(p, q, "must be positive")}
+	}
+	return nil
+}
+
+func validateScaling(p *field.Path, r *autoscalingv2.HPAScalingRules) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	window := p.Child("stabilizationWindowSeconds")
+	if w := r.StabilizationWindowSeconds; w != nil && *w < 0 {
+		errs = append(errs, field.Invalid(window, *w, "must be greater than or equal to zero"))
+	} else if w != nil && *w > maxWindow {
+		errs = append(errs, field.Invalid(window, *w, "must be less than or equal to 3600"))
+	}
+	if r.SelectPolicy != nil {
+		errs = append(errs, rule.OneOf(p.Child("selectPolicy"), *r.SelectPolicy,
+			autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
+	}
+	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
+		errs = append(errs, field.Invalid(p.Child("tolerance"), r.Tolerance.String(), "must be greater than or equal to 0"))
+	}
+	policies := p.Child("policies")
+	if len(r.Policies) == 0 {
+		errs = append(errs, field.Required(policies, "must specify at least one Policy"))
+	}
+	for i, policy := range r.Policies {
+		at := policies.Index(i)
+		errs = append(errs, rule.OneOf(at.Child("type"), policy.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
+		if policy.Value <= 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), policy.Value, "must be greater than zero"))
+		}
+		if policy.PeriodSeconds <= 0 {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds, "must be greater than zero"))
+		} else if policy.PeriodSeconds > maxPeriod {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds, "must be less than or equal to 1800"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,192 @@
+package discovery
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// Limits of one slice, from the API documentation of EndpointSlice.
+const (
+	maxEndpoints = 1000
+	maxAddresses = 100
+	maxPorts     = 20000
+	maxTopology  = 16
+	maxHints     = 8
+)
+
+func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.EndpointSlice) field.ErrorList {
+	errs := validateAddressType(s.AddressType)
+	endpoints := field.NewPath("endpoints")
+	if len(s.Endpoints) > maxEndpoints {
+		errs = append(errs, field.TooMany(endpoints, len(s.Endpoints), maxEndpoints))
+	} else {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			var before *discoveryv1.Endpoint
+			if old != nil && i < len(old.Endpoints) {
+				before = &old.Endpoints[i]
+			}
+			if before == nil || s.AddressType != old.AddressType || !equality.Semantic.DeepEqual(e.Addresses, before.Addresses) {
+				errs = append(errs, validateAddresses(endpoints.Index(i).Child("addresses"), e.Addresses, s.AddressType)...)
+			}
+			errs = append(errs, validateEndpoint(endpoints.Index(i), e)...)
+		}
+	}
+	return append(errs, validatePorts(field.NewPath("ports"), s.Ports)...)
+}
+
+func validateAddressType(t discoveryv1.AddressType) field.ErrorList {
+	p := field.NewPath("addressType")
+	if t == "" {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	return rule.OneOf(p, t, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+}
+
+func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressType) field.ErrorList {
+	switch {
+	case len(addresses) == 0:
+		return field.ErrorList{field.Required(p, "must contain at least 1 address")}
+	case len(addresses) > maxAddresses:
+		return field.ErrorList{field.TooMany(p, len(addresses), maxAddresses)}
+	}
+	var errs field.ErrorList
+	for i, address := range addresses {
+		switch at := p.Index(i); t {
+		case discoveryv1.AddressTypeIPv4:
+			errs = append(errs, validateIP(at, address, netip.Addr.Is4, "must be an IPv4 address")...)
+		case discoveryv1.AddressTypeIPv6:
+			errs = append(errs, validateIP(at, address, netip.Addr.Is6, "must be an IPv6 address")...)
+		case discoveryv1.AddressTypeFQDN:
+			errs = append(errs, utilvalidation.IsFullyQualifiedDomainName(at, address)...)
+		}
+	}
+	return errs
+}
+
+// validateIP requires an address of the family that a Service can send to.
+func validateIP(p *field.Path, address string, family func(netip.Addr) bool, otherFamily string) field.ErrorList {
+	if errs := utilvalidation.IsValidIP(p, address); len(errs) > 0 {
+		return errs
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil || !family(ip) {
+		return field.ErrorList{field.Invalid(p, address, otherFamily)}
+	}
+	var errs field.ErrorList
+	if ip.IsUnspecified() {
+		errs = append(errs, field.Invalid(p, address, "may not be unspecified (0.0.0.0 or ::)"))
+	}
+	if ip.IsLoopback() {
+		errs = append(errs, field.Invalid(p, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+	}
+	if ip.IsLinkLocalUnicast() {
+		errs = append(errs, field.Invalid(p, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+	}
+	if ip.IsLinkLocalMulticast() {
+		errs = append(errs, field.Invalid(p, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
+	}
+	return errs
+}
+
+func validateEndpoint(p *field.Path, e *discoveryv1.Endpoint) field.ErrorList {
+	var errs field.ErrorList
+	if e.NodeName != nil {
+		errs = append(errs, rule.Subdomain(p.Child("nodeName"), *e.NodeName)...)
+	}
+	topology := p.Child("deprecatedTopology")
+	if len(e.DeprecatedTopology) > maxTopology {
+		errs = append(errs, field.TooMany(topology, len(e.DeprecatedTopology), maxTopology))
+	}
+	errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, topology)...)
+	if e.Hostname != nil {
+		errs = append(errs, rule.Label(p.Child("hostname"), *e.Hostname)...)
+	}
+	if e.Hints != nil {
+		errs = append(errs, validateHints(p.Child("hints"), e.Hints)...)
+	}
+	return errs
+}
+
+func validateHints(p *field.Path, h *discoveryv1.EndpointHints) field.ErrorList {
+	var errs field.ErrorList
+	zones := p.Child("forZones")
+	if len(h.ForZones) > maxHints {
+		return field.ErrorList{field.TooMany(zones, len(h.ForZones), maxHints)}
+	}
+	seen := sets.New[string]()
+	for i, zone := range h.ForZones {
+		at := zones.Index(i).Child("name")
+		if seen.Has(zone.Name) {
+			errs = append(errs, field.Duplicate(at, zone.Name))
+		} else {
+			seen.Insert(zone.Name)
+			errs = append(errs, rule.Problems(at, zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
+		}
+	}
+	nodes := p.Child("forNodes")
+	if len(h.ForNodes) > maxHints {
+		return append(errs, field.TooMany(nodes, len(h.ForNodes), maxHints))
+	}
+	seen = sets.New[string]()
+	for i, node := range h.ForNodes {
+		at := nodes.Index(i).Child("name")
+		if seen.Has(node.Name) {
+			errs = append(errs, field.Duplicate(at, node.Name))
+		} else {
+			seen.Insert(node.Name)
+			errs = append(errs, rule.Subdomain(at, node.Name)...)
+		}
+	}
+	return errs
+}
+
+func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorList {
+	if len(ports) > maxPorts {
+		return field.ErrorList{field.TooMany(p, len(ports), maxPorts)}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, port := range ports {
+		at := p.Index(i)
+		if port.Name != nil && *port.Name != "" {
+			errs = append(errs, rule.Label(at.Child("name"), *port.Name)...)
+		}
+		if port.Name != nil && seen.Has(*port.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
+		} else if port.Name != nil {
+			seen.Insert(*port.Name)
+		}
+		if port.Protocol == nil {
+			errs = append(errs, field.Required(at.Child("protocol"), ""))
+		} else {
+			errs = append(errs, rule.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		}
+		if port.AppProtocol != nil {
+			errs = append(errs, rule.Problems(at.Child("appProtocol"), *port.AppProtocol, utilvalidation.IsQualifiedName(*port.AppProtocol))...)
+		}
+	}
+	return errs
+}
+
+func validateEndpointSliceUpdate(_ *resource.Request, s, old *discoveryv1.EndpointSlice) field.ErrorList {
+	return append(validateEndpointSlice(s, old), rule.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
+}
+
+// content is what a change of raises the generation.
+type content struct {
+	AddressType discoveryv1.AddressType
+	Endpoints   []discoveryv1.Endpoint
+	Ports       []discoveryv1.EndpointPort
+	Labels      map[string]string
+}

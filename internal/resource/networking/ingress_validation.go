@@ -1,0 +1,148 @@
+package networking
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.Rules) == 0 && s.DefaultBackend == nil {
+		errs = append(errs, field.Invalid(p, s.Rules, "either `defaultBackend` or `rules` must be specified"))
+	}
+	if s.DefaultBackend != nil {
+		errs = append(errs, validateBackend(p.Child("defaultBackend"), s.DefaultBackend)...)
+	}
+	for i := range s.Rules {
+		errs = append(errs, validateIngressRule(p.Child("rules").Index(i), &s.Rules[i])...)
+	}
+	for i, tls := range s.TLS {
+		at := p.Child("tls").Index(i)
+		for k, host := range tls.Hosts {
+			errs = append(errs, rule.Host(at.Child("hosts").Index(k), host)...)
+		}
+		if tls.SecretName != "" {
+			errs = append(errs, rule.Subdomain(at.Child("secretName"), tls.SecretName)...)
+		}
+	}
+	if s.IngressClassName != nil {
+		errs = append(errs, rule.Subdomain(p.Child("ingressClassName"), *s.IngressClassName)...)
+	}
+	return errs
+}
+
+func validateIngressRule(p *field.Path, r *networkingv1.IngressRule) field.ErrorList {
+	var errs field.ErrorList
+	if r.Host != "" {
+		if _, err := netip.ParseAddr(r.Host); err == nil {
+			errs = append(errs, field.Invalid(p.Child("host"), r.Host, "must be a DNS name, not an IP address"))
+		}
+		errs = append(errs, rule.Host(p.Child("host"), r.Host)...)
+	}
+	if r.HTTP == nil {
+		return errs
+	}
+	paths := p.Child("http", "paths")
+	if len(r.HTTP.Paths) == 0 {
+		return append(errs, field.Required(paths, ""))
+	}
+	for i := range r.HTTP.Paths {
+		errs = append(errs, validateIngressPath(paths.Index(i), &r.HTTP.Paths[i])...)
+	}
+	return errs
+}
+
+func validateIngressPath(p *field.Path, h *networkingv1.HTTPIngressPath) field.ErrorList {
+	if h.PathType == nil {
+		return field.ErrorList{field.Required(p.Child("pathType"), "pathType must be specified")}
+	}
+	const exact, prefix, other = networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific
+	var errs field.ErrorList
+	switch *h.PathType {
+	case exact, prefix:
+		errs = append(errs, validateExactPath(p.Child("path"), h.Path)...)
+	case other:
+		if h.Path != "" && !strings.HasPrefix(h.Path, "/") {
+			errs = append(errs, field.Invalid(p.Child("path"), h.Path, "must be an absolute path"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(p.Child("pathType"), *h.PathType, []networkingv1.PathType{exact, other, prefix}))
+	}
+	return append(errs, validateBackend(p.Child("backend"), &h.Backend)...)
+}
+
+func validateExactPath(p *field.Path, path string) field.ErrorList {
+	var errs field.ErrorList
+	if !strings.HasPrefix(path, "/") {
+		errs = append(errs, field.Invalid(p, path, "must be an absolute path"))
+	}
+	for _, sequence := range []string{"//", "/./", "/../", "%2f", "%2F"} {
+		if strings.Contains(path, sequence) {
+			errs = append(errs, field.Invalid(p, path, fmt.Sprintf("must not contain '%s'", sequence)))
+		}
+	}
+	for _, suffix := range []string{"/..", "/."} {
+		if strings.HasSuffix(path, suffix) {
+			errs = append(errs, field.Invalid(p, path, fmt.Sprintf("cannot end with '%s'", suffix)))
+		}
+	}
+	return errs
+}
+
+func validateBackend(p *field.Path, b *networkingv1.IngressBackend) field.ErrorList {
+	switch {
+	case b.Resource != nil && b.Service != nil:
+		return field.ErrorList{field.Invalid(p, "", "cannot set both resource and service backends")}
+	case b.Resource != nil:
+		return validateTypedReference(p.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
+	case b.Service != nil:
+		return validateServiceBackend(p, b.Service)
+	default:
+		return field.ErrorList{field.Invalid(p, "", "resource or service backend is required")}
+	}
+}
+
+func validateServiceBackend(p *field.Path, s *networkingv1.IngressServiceBackend) field.ErrorList {
+	var errs field.ErrorList
+	at := p.Child("service")
+	if s.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	} else {
+		errs = append(errs, rule.Label(at.Child("name"), s.Name)...)
+	}
+	switch name, number := s.Port.Name, s.Port.Number; {
+	case name != "" && number != 0:
+		errs = append(errs, field.Invalid(p, "", "cannot set both port name & port number"))
+	case name != "":
+		errs = append(errs, rule.Problems(at.Child("port", "name"), name, utilvalidation.IsValidPortName(name))...)
+	case number != 0:
+		errs = append(errs, rule.Port(at.Child("port", "number"), number)...)
+	default:
+		errs = append(errs, field.Required(p, "port name or number is required"))
+	}
+	return errs
+}
+
+func validateIngressStatus(p *field.Path, points []networkingv1.IngressLoadBalancerIngress) field.ErrorList {
+	var errs field.ErrorList
+	for i := range points {
+		at := p.Index(i)
+		if points[i].IP != "" {
+			errs = append(errs, utilvalidation.IsValidIP(at.Child("ip"), points[i].IP)...)
+		}
+		if host := points[i].Hostname; host != "" {
+			errs = append(errs, rule.Subdomain(at.Child("hostname"), host)...)
+			if _, err := netip.ParseAddr(host); err == nil {
+				errs = append(errs, field.Invalid(at.Child("hostname"), host, "must be a DNS name, not an IP address"))
+			}
+		}
+	}
+	return errs
+}

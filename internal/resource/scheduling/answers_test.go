@@ -1,0 +1,13 @@
+package scheduling_test
+
+import (
+	"testing"
+
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+	"github.com/coracle-io/coracle/internal/resource/scheduling"
+)
+
+// TestAnswers replays what upstream answered about this group's kinds.
+func TestAnswers(t *testing.T) {
+	resourcetest.Replay(t, scheduling.Resources(), "testdata/differences.txt", nil)
+}
