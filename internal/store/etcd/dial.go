@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+)
+
+// Endpoints says where an external etcd cluster is and who we are to it. The
+// files are PEM; all three are empty for plain HTTP.
+type Endpoints struct {
+	URLs     []string // as --etcd-servers
+	CAFile   string   // as --etcd-cafile
+	CertFile string   // as --etcd-certfile
+	KeyFile  string   // as --etcd-keyfile
+}
+
+// Timings of the connection to an external etcd, as upstream's.
+const (
+	dialTimeout      = 20 * time.Second
+	keepAliveTime    = 30 * time.Second
+	keepAliveTimeout = 10 * time.Second
+)
+
+// External is a store in an etcd cluster that others run.
+type External struct {
+	*Store
+	client *clientv3.Client
+}
+
+// Dial connects to an external etcd cluster. It returns at once: a cluster
+// that is not there yet is waited for by the calls to the store.
+func Dial(e Endpoints, logger klog.Logger) (*External, error) {
+	if len(e.URLs) == 0 {
+		return nil, fmt.Errorf("etcd: no endpoints given, set --etcd-servers")
+	}
+	config := clientv3.Config{
+		Endpoints:            e.URLs,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		MaxCallSendMsgSize:   math.MaxInt32,
+		DialOptions:          []grpc.DialOption{grpc.WithUserAgent("coracle-apiserver")},
+		Logger:               zapLogger(logger),
+	}
+	if e.CAFile != "" || e.CertFile != "" || e.KeyFile != "" {
+		info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
+		tls, err := info.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("etcd: TLS files %q, %q, %q: %w", e.CAFile, e.CertFile, e.KeyFile, err)
+		}
+		config.TLS = tls
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: connect to %v: %w", e.URLs, err)
+	}
+	return &External{Store: newStore(clientv3.RetryKVClient(client), client), client: client}, nil
+}
+
+// Close ends the connection.
+func (e *External) Close() error { return e.client.Close() }

@@ -1,0 +1,195 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
+	"k8s.io/klog/v2"
+)
+
+// Config of an etcd inside this process. Only Dir is needed for a single one.
+type Config struct {
+	Dir       string // data directory, made if missing
+	ClientURL string // for etcdctl; "" is the unix socket etcd.sock in Dir
+
+	// For a member of a Raft cluster:
+	Name           string // of this member
+	PeerURL        string // where the other members reach this one; "" is a single member
+	InitialCluster string // "name=url,name=url"
+	Existing       bool   // join a running cluster instead of making one
+	PeerTLS        TLSFiles
+
+	ClientTLS  TLSFiles // for ClientURL with https
+	QuotaBytes int64    // 0 is 8 GiB
+}
+
+// TLSFiles are PEM files. Peers and clients must have a certificate of CA.
+type TLSFiles struct{ CA, Cert, Key string }
+
+func (f TLSFiles) info() transport.TLSInfo {
+	if f == (TLSFiles{}) {
+		return transport.TLSInfo{}
+	}
+	return transport.TLSInfo{TrustedCAFile: f.CA, CertFile: f.Cert, KeyFile: f.Key, ClientCertAuth: true}
+}
+
+// Tuning. A single member elects itself: it waits for at most twice the
+// election time, and short ticks cost little when nothing is sent.
+const (
+	singleTick          = 20 * time.Millisecond
+	singleElection      = 100 * time.Millisecond
+	defaultQuota        = 8 << 30
+	maxRequestBytes     = 8 << 20
+	singleSnapshotCount = 5000 // entries of the log that stay in memory
+	singleCatchUp       = 500
+	singlePeer          = "http://localhost:2380" // a name only: nothing listens
+)
+
+// Embedded is a store in an etcd that runs inside this process.
+type Embedded struct {
+	*Store
+	server *embed.Etcd
+	client *clientv3.Client
+	quota  int64
+	poke   chan struct{} // the quota was hit
+}
+
+// Embed starts an etcd and returns once it can answer. Run must follow.
+func Embed(ctx context.Context, config Config) (*Embedded, error) {
+	logger := klog.FromContext(ctx)
+	ec, err := config.embed(logger)
+	if err != nil {
+		return nil, err
+	}
+	server, err := embed.StartEtcd(ec)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+	case err := <-server.Err():
+		server.Close()
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+	case <-ctx.Done():
+		server.Close()
+		return nil, fmt.Errorf("start etcd in %s: not ready: %w", config.Dir, ctx.Err())
+	}
+	client := v3client.New(server.Server)
+	kv := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server))
+	e := &Embedded{
+		Store:  newStore(kv, client),
+		server: server,
+		client: client,
+		quota:  ec.QuotaBackendBytes,
+		poke:   make(chan struct{}, 1),
+	}
+	e.Store.full = func() {
+		select {
+		case e.poke <- struct{}{}:
+		default:
+		}
+	}
+	return e, nil
+}
+
+// embed turns a Config into etcd's own.
+func (c Config) embed(logger klog.Logger) (*embed.Config, error) {
+	if c.Dir == "" {
+		return nil, errors.New("etcd: no data directory given")
+	}
+	ec := embed.NewConfig()
+	ec.Dir = c.Dir
+	ec.Name = c.Name
+	if ec.Name == "" {
+		ec.Name = "coracle"
+	}
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(logger))
+	ec.EnableGRPCGateway = false
+	ec.MaxRequestBytes = maxRequestBytes
+	ec.QuotaBackendBytes = c.QuotaBytes
+	if ec.QuotaBackendBytes == 0 {
+		ec.QuotaBackendBytes = defaultQuota
+	}
+	clientURL := c.ClientURL
+	if clientURL == "" {
+		clientURL = "unix://" + filepath.Join(c.Dir, "etcd.sock")
+	}
+	if err := setURLs(&ec.ListenClientUrls, &ec.AdvertiseClientUrls, clientURL); err != nil {
+		return nil, err
+	}
+	ec.ClientTLSInfo = c.ClientTLS.info()
+	if c.PeerURL == "" {
+		return c.single(ec)
+	}
+	if err := setURLs(&ec.ListenPeerUrls, &ec.AdvertisePeerUrls, c.PeerURL); err != nil {
+		return nil, err
+	}
+	ec.PeerTLSInfo = c.PeerTLS.info()
+	ec.InitialCluster = c.InitialCluster
+	if c.Existing {
+		ec.ClusterState = embed.ClusterStateFlagExisting
+	}
+	return ec, nil
+}
+
+// single tunes for a cluster of one.
+func (c Config) single(ec *embed.Config) (*embed.Config, error) {
+	if err := setURLs(&ec.ListenPeerUrls, &ec.AdvertisePeerUrls, singlePeer); err != nil {
+		return nil, err
+	}
+	ec.ListenPeerUrls = nil
+	ec.InitialCluster = ec.Name + "=" + singlePeer
+	ec.TickMs = uint(singleTick.Milliseconds())
+	ec.ElectionMs = uint(singleElection.Milliseconds())
+	ec.SnapshotCount = singleSnapshotCount
+	ec.SnapshotCatchUpEntries = singleCatchUp
+	ec.PreVote = false
+	return ec, nil
+}
+
+func setURLs(listen, advertise *[]url.URL, text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return fmt.Errorf("etcd: listen on %q: %w", text, err)
+	}
+	*listen, *advertise = []url.URL{*u}, []url.URL{*u}
+	return nil
+}
+
+// Run looks after the etcd until ctx ends, and stops it then. It returns an
+// error if the etcd stopped by itself.
+func (e *Embedded) Run(ctx context.Context) error {
+	defer e.close()
+	maintenance, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.maintain(maintenance)
+	}()
+	defer func() { <-done }()
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-e.server.Err():
+		return fmt.Errorf("etcd stopped: %w", err)
+	case <-e.server.Server.StopNotify():
+		return errors.New("etcd stopped")
+	}
+}
+
+func (e *Embedded) close() {
+	// The watches go before the server, so that they end without an error.
+	_ = e.client.Close()
+	e.server.Close()
+}

@@ -1,0 +1,70 @@
+package etcd
+
+import (
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+)
+
+// etcdVerbosity is the level from which etcd's own account of its work shows;
+// its warnings show two levels earlier, its errors always.
+const etcdVerbosity = 4
+
+// zapLogger returns a logger for etcd that writes to ours.
+func zapLogger(logger klog.Logger) *zap.Logger {
+	return zap.New(&logCore{logger: logger.WithName("etcd")})
+}
+
+// logCore passes zap's entries on.
+type logCore struct {
+	logger klog.Logger
+	fields []zapcore.Field
+}
+
+func verbosity(level zapcore.Level) int {
+	switch {
+	case level < zapcore.InfoLevel:
+		return etcdVerbosity + 2
+	case level == zapcore.InfoLevel:
+		return etcdVerbosity
+	}
+	return etcdVerbosity - 2
+}
+
+func (c *logCore) Enabled(level zapcore.Level) bool {
+	return level >= zapcore.ErrorLevel || c.logger.V(verbosity(level)).Enabled()
+}
+
+func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
+	all := append(append([]zapcore.Field(nil), c.fields...), fields...)
+	return &logCore{logger: c.logger, fields: all}
+}
+
+func (c *logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(entry.Level) {
+		return checked.AddCore(entry, c)
+	}
+	return checked
+}
+
+func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	values := zapcore.NewMapObjectEncoder()
+	for _, f := range c.fields {
+		f.AddTo(values)
+	}
+	for _, f := range fields {
+		f.AddTo(values)
+	}
+	pairs := make([]any, 0, 2*len(values.Fields))
+	for key, value := range values.Fields {
+		pairs = append(pairs, key, value)
+	}
+	if entry.Level >= zapcore.ErrorLevel {
+		c.logger.Error(nil, entry.Message, pairs...)
+	} else {
+		c.logger.V(verbosity(entry.Level)).Info(entry.Message, pairs...)
+	}
+	return nil
+}
+
+func (c *logCore) Sync() error { return nil }

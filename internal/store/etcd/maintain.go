@@ -1,0 +1,131 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
+)
+
+// maintainEvery is how often the size of the database is looked at.
+const maintainEvery = time.Minute
+
+// sizes describes the database file.
+type sizes struct {
+	file, used, quota int64
+	alarm             bool // NOSPACE is raised: etcd refuses writes
+}
+
+// action is what maintenance does about a state.
+type action int
+
+const (
+	nothing action = iota
+	defragment
+	reclaim // compact now, defragment, and lift the alarm
+)
+
+// worthDefragment is how much free space in the file makes it worth to
+// rewrite it, which stops etcd for that time.
+const worthDefragment = 64 << 20
+
+// decide defragments a file that is mostly free space, and reclaims what can
+// be when the quota is hit.
+func decide(s sizes) action {
+	free := s.file - s.used
+	switch {
+	case s.alarm:
+		return reclaim
+	case free > worthDefragment && free > s.file/2:
+		return defragment
+	case s.file > s.quota/10*8 && free > s.file/10:
+		return defragment
+	}
+	return nothing
+}
+
+// maintain keeps the database below its quota until ctx ends.
+func (e *Embedded) maintain(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	ticker := time.NewTicker(maintainEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-e.poke:
+		}
+		if err := e.maintainOnce(ctx, logger); err != nil && ctx.Err() == nil {
+			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
+		}
+	}
+}
+
+func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger) error {
+	before, err := e.sizes(ctx)
+	if err != nil {
+		return err
+	}
+	what := decide(before)
+	if what == nothing {
+		return nil
+	}
+	if what == reclaim {
+		logger.Error(nil, "etcd's database is full and refuses writes; compacting it", "bytes", before.file, "quota", before.quota)
+		if err := e.compactNow(ctx); err != nil {
+			return err
+		}
+	}
+	if err := e.server.Server.Defragment(); err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	after, err := e.sizes(ctx)
+	if err != nil {
+		return err
+	}
+	logger.Info("Defragmented etcd's database", "bytesBefore", before.file, "bytesAfter", after.file)
+	if what == reclaim && after.file < after.quota {
+		return e.disarm(ctx)
+	}
+	return nil
+}
+
+func (e *Embedded) sizes(ctx context.Context) (sizes, error) {
+	backend := e.server.Server.Backend()
+	s := sizes{file: backend.Size(), used: backend.SizeInUse(), quota: e.quota}
+	alarms, err := e.client.AlarmList(ctx)
+	if err != nil {
+		return s, fmt.Errorf("list etcd's alarms: %w", err)
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm == pb.AlarmType_NOSPACE && a.MemberID == uint64(e.server.Server.MemberID()) {
+			s.alarm = true
+		}
+	}
+	return s, nil
+}
+
+// compactNow forgets all history. Watches that are behind have to begin anew.
+func (e *Embedded) compactNow(ctx context.Context) error {
+	revision, err := e.CurrentRevision(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err = e.kv.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true}); err != nil {
+		return fmt.Errorf("compact at %d: %w", revision, err)
+	}
+	return nil
+}
+
+// disarm lifts this member's NOSPACE alarm.
+func (e *Embedded) disarm(ctx context.Context) error {
+	alarm := clientv3.AlarmMember{MemberID: uint64(e.server.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
+	if _, err := e.client.AlarmDisarm(ctx, &alarm); err != nil {
+		return fmt.Errorf("lift etcd's alarm: %w", err)
+	}
+	return nil
+}
