@@ -1,0 +1,50 @@
+# make up     build everything, start a cluster with real containers, run the example
+# make test   every test, the ones with containers included
+# make down   take the cluster away without a trace
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin
+ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: up down build bundle test lint bench soak generate check-generated test-clients clean
+
+up: build bundle
+	@$(ROOT) $(BIN)/coracle up
+	@$(ROOT) examples/run.sh
+
+down:
+	@if [ -x $(BIN)/coracle ]; then $(ROOT) $(BIN)/coracle down; else $(MAKE) --no-print-directory build && $(ROOT) $(BIN)/coracle down; fi
+
+build:
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/coracle ./cmd/coracle
+
+bundle:
+	@bundle/build.sh
+
+test: build bundle packages
+	$(GO) vet -tags invariants ./...
+	$(GO) test -tags invariants -timeout 30m ./...
+
+# Debian packages that tests use besides what the bundle installs.
+.PHONY: packages
+packages:
+	@tools/packages.sh nftables iproute2 curl
+
+lint:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt these:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	cd tools/lint && $(GO) build -buildvcs=false -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(BIN)/golangci-lint run ./...
+
+bench: build bundle packages
+	$(GO) run ./test/bench
+
+generate:
+	@tools/generate.sh
+
+check-generated:
+	@tools/generate.sh --check
+
+clean: down
+	rm -rf $(BIN)

@@ -1,0 +1,150 @@
+package component
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authz"
+)
+
+// APIServerFlags are the flags of the API server.
+type APIServerFlags struct {
+	BindAddress      net.IP
+	AdvertiseAddress net.IP
+	SecurePort       int
+	CertDir          string
+	TLSCertFile      string
+	TLSKeyFile       string
+	ClientCAFile     string
+
+	EtcdServers  []string
+	EtcdCAFile   string
+	EtcdCertFile string
+	EtcdKeyFile  string
+
+	ServiceClusterIPRange string
+	ServiceNodePortRange  utilnet.PortRange
+
+	AuthorizationMode []string
+	AnonymousAuth     bool
+	TokenAuthFile     string
+	BootstrapTokens   bool
+
+	EnableAdmission  []string
+	DisableAdmission []string
+
+	ServiceAccountIssuers []string
+	ServiceAccountMax     time.Duration
+	ServiceAccountExtend  bool
+	APIAudiences          []string
+
+	AllowPrivileged     bool
+	MaxRequestsInFlight int
+	MaxMutatingInFlight int
+	RequestTimeout      time.Duration
+	EventTTL            time.Duration
+	RuntimeConfig       []string
+	FeatureGates        []string
+	EncryptionConfig    string
+	EndpointReconciler  string
+}
+
+// NewAPIServerFlags returns upstream's defaults.
+func NewAPIServerFlags() *APIServerFlags {
+	return &APIServerFlags{
+		BindAddress:           net.IPv4zero,
+		SecurePort:            6443,
+		CertDir:               "/var/run/kubernetes",
+		ServiceClusterIPRange: "10.0.0.0/24",
+		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
+		AuthorizationMode:     []string{authz.ModeNode, authz.ModeRBAC},
+		AnonymousAuth:         true,
+		BootstrapTokens:       true,
+		ServiceAccountIssuers: []string{"https://kubernetes.default.svc.cluster.local"},
+		ServiceAccountExtend:  true,
+		AllowPrivileged:       true,
+		MaxRequestsInFlight:   400,
+		MaxMutatingInFlight:   200,
+		RequestTimeout:        time.Minute,
+		EventTTL:              time.Hour,
+		EndpointReconciler:    "lease",
+	}
+}
+
+// AddFlags binds the flags.
+func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
+	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to listen on")
+	fs.IPVar(&f.AdvertiseAddress, "advertise-address", f.AdvertiseAddress, "address of this server as members of the cluster see it; the default is the bind address, or that of the default route")
+	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve HTTPS on")
+	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "directory of the keys and certificates, made where missing")
+	fs.StringVar(&f.TLSCertFile, "tls-cert-file", f.TLSCertFile, "serving certificate; the default is one of the cluster's own authority")
+	fs.StringVar(&f.TLSKeyFile, "tls-private-key-file", f.TLSKeyFile, "key of --tls-cert-file")
+	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of client certificates; the default is the cluster's own")
+	fs.StringSliceVar(&f.EtcdServers, "etcd-servers", f.EtcdServers, "URLs of an external etcd cluster")
+	fs.StringVar(&f.EtcdCAFile, "etcd-cafile", f.EtcdCAFile, "authority of the etcd servers' certificates")
+	fs.StringVar(&f.EtcdCertFile, "etcd-certfile", f.EtcdCertFile, "client certificate for etcd")
+	fs.StringVar(&f.EtcdKeyFile, "etcd-keyfile", f.EtcdKeyFile, "key of --etcd-certfile")
+	fs.StringVar(&f.ServiceClusterIPRange, "service-cluster-ip-range", f.ServiceClusterIPRange, "range of the Services' cluster IPs; two, separated by a comma, for dual stack")
+	fs.Var(&f.ServiceNodePortRange, "service-node-port-range", "ports for Services of type NodePort")
+	fs.StringSliceVar(&f.AuthorizationMode, "authorization-mode", f.AuthorizationMode, "authorizers in order: "+strings.Join(authz.Modes, ", "))
+	fs.BoolVar(&f.AnonymousAuth, "anonymous-auth", f.AnonymousAuth, "let requests without credentials through as system:anonymous")
+	fs.StringVar(&f.TokenAuthFile, "token-auth-file", f.TokenAuthFile, "CSV file of static tokens")
+	fs.BoolVar(&f.BootstrapTokens, "enable-bootstrap-token-auth", f.BootstrapTokens, "accept the bootstrap tokens of kube-system")
+	fs.StringSliceVar(&f.EnableAdmission, "enable-admission-plugins", f.EnableAdmission, "admission plugins to run besides the default ones")
+	fs.StringSliceVar(&f.DisableAdmission, "disable-admission-plugins", f.DisableAdmission, "default admission plugins not to run")
+	fs.StringArrayVar(&f.ServiceAccountIssuers, "service-account-issuer", f.ServiceAccountIssuers, "issuer of service account tokens; the first issues, all are accepted")
+	fs.DurationVar(&f.ServiceAccountMax, "service-account-max-token-expiration", f.ServiceAccountMax, "longest life of a service account token; 0 is no limit")
+	fs.BoolVar(&f.ServiceAccountExtend, "service-account-extend-token-expiration", f.ServiceAccountExtend, "let pods' tokens for the API server live a year")
+	fs.StringSliceVar(&f.APIAudiences, "api-audiences", f.APIAudiences, "audiences of this server; the default is the issuers")
+	fs.BoolVar(&f.AllowPrivileged, "allow-privileged", f.AllowPrivileged, "allow privileged containers")
+	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; 0 is no limit")
+	fs.IntVar(&f.MaxMutatingInFlight, "max-mutating-requests-inflight", f.MaxMutatingInFlight, "most writing requests at a time; 0 is no limit")
+	fs.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long a request other than a watch may take")
+	fs.DurationVar(&f.EventTTL, "event-ttl", f.EventTTL, "how long events are kept")
+	fs.StringSliceVar(&f.RuntimeConfig, "runtime-config", f.RuntimeConfig, "API groups and versions to turn on or off, as apps/v1=false")
+	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
+	fs.StringVar(&f.EncryptionConfig, "encryption-provider-config", f.EncryptionConfig, "EncryptionConfiguration for what is stored")
+}
+
+// Validate reports everything that is wrong with the flags.
+func (f *APIServerFlags) Validate() error {
+	var errs []error
+	if f.SecurePort < 1 || f.SecurePort > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port=%d: want a port from 1 to 65535", f.SecurePort))
+	}
+	if _, err := f.ServiceRanges(); err != nil {
+		errs = append(errs, err)
+	}
+	for _, mode := range f.AuthorizationMode {
+		if !slices.Contains(authz.Modes, mode) {
+			errs = append(errs, fmt.Errorf("--authorization-mode=%s: want any of %s", mode, strings.Join(authz.Modes, ", ")))
+		}
+	}
+	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together: give both or neither"))
+	}
+	return errors.Join(errs...)
+}
+
+// ServiceRanges parses --service-cluster-ip-range.
+func (f *APIServerFlags) ServiceRanges() ([]*net.IPNet, error) {
+	var ranges []*net.IPNet
+	for _, s := range strings.Split(f.ServiceClusterIPRange, ",") {
+		_, r, err := net.ParseCIDR(strings.TrimSpace(s))
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range=%s: want a range such as 10.96.0.0/16, or two of different families", f.ServiceClusterIPRange)
+		}
+		ranges = append(ranges, r)
+	}
+	if len(ranges) > 2 {
+		return nil, fmt.Errorf("--service-cluster-ip-range=%s: at most two ranges", f.ServiceClusterIPRange)
+	}
+	return ranges, nil
+}

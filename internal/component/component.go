@@ -1,0 +1,49 @@
+// Package component turns each component's command line, with upstream's
+// flag names and defaults, into the running component: alone in a process
+// over HTTPS, or inside a whole cluster that shares one process.
+package component
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-io/coracle/internal/client"
+)
+
+// Set applies arguments in the form "name=value" or "name" (as --apiserver-arg
+// and its like hand them through) to a component's flags.
+func Set(component string, fs *pflag.FlagSet, arguments []string) error {
+	for _, a := range arguments {
+		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		flag := fs.Lookup(name)
+		if flag == nil {
+			return fmt.Errorf("--%s-arg=%s: the %s has no flag --%s; see coracle %s --help", component, a, component, name, component)
+		}
+		if !given {
+			if flag.NoOptDefVal == "" {
+				return fmt.Errorf("--%s-arg=%s: needs a value, as %s=VALUE", component, a, name)
+			}
+			value = flag.NoOptDefVal
+		}
+		if err := fs.Set(name, value); err != nil {
+			return fmt.Errorf("--%s-arg=%s: %w", component, a, err)
+		}
+	}
+	return nil
+}
+
+// remote returns a provider for the cluster and identity of a kubeconfig file.
+func remote(kubeconfig, component string) (client.Provider, error) {
+	if kubeconfig == "" {
+		return nil, fmt.Errorf("the %s needs --kubeconfig, a file that says where the API server is and who it is", component)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
+	}
+	config.UserAgent = "coracle/" + component
+	return client.NewRemote(config)
+}

@@ -1,0 +1,103 @@
+package repotest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const longestFile = 600 // lines
+
+func TestFilesHoldOneConcept(t *testing.T) {
+	for file := range goFiles(t) {
+		if n := strings.Count(read(t, file), "\n"); n > longestFile {
+			t.Errorf("%s has %d lines, more than %d: a file holds one concept, split it", file, n, longestFile)
+		}
+	}
+}
+
+func TestPackageNamesSayWhatIsInside(t *testing.T) {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "types", "manager", "misc"}
+	for file := range goFiles(t) {
+		if dir := filepath.Base(filepath.Dir(file)); slices.Contains(vague, dir) {
+			t.Errorf("%s: a package called %s says nothing about what is inside", file, dir)
+		}
+	}
+}
+
+func TestNothingRegistersItself(t *testing.T) {
+	for file := range goFiles(t) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "init" && fn.Recv == nil {
+				t.Errorf("%s has an init function: lists are visible literals, so that a reader sees what runs", file)
+			}
+		}
+	}
+}
+
+func TestTestsDoNotSleep(t *testing.T) {
+	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
+	synctest := regexp.MustCompile(`"testing/synctest"`)
+	for file := range goFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		if text := read(t, file); sleep.MatchString(text) && !synctest.MatchString(text) {
+			t.Errorf("%s sleeps: wait on a condition, or use testing/synctest", file)
+		}
+	}
+}
+
+func TestNothingIsLeftUnfinished(t *testing.T) {
+	mark := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
+	for file := range goFiles(t) {
+		if strings.HasPrefix(file, "internal/repotest/") {
+			continue
+		}
+		for i, line := range strings.Split(read(t, file), "\n") {
+			if mark.MatchString(line) {
+				t.Errorf("%s:%d has an unfinished mark: do it, or file an issue", file, i+1)
+			}
+		}
+	}
+}
+
+func TestTheMakefileHasItsTargets(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, target := range []string{"up", "down", "build", "bundle", "test", "lint", "bench", "generate"} {
+		if !regexp.MustCompile(`(?m)^` + target + `:`).MatchString(makefile) {
+			t.Errorf("the Makefile has no target %s", target)
+		}
+	}
+}
+
+// The map names every package that a reader can walk into.
+func TestTheMapNamesEveryFolder(t *testing.T) {
+	text := read(t, "docs/ARCHITECTURE.md")
+	seen := map[string]bool{}
+	err := walk(func(path string, _ fs.DirEntry) error {
+		parts := strings.Split(path, "/")
+		if strings.HasSuffix(path, ".go") && len(parts) > 2 && (parts[0] == "internal" || parts[0] == "test" || parts[0] == "cmd") {
+			seen[parts[0]+"/"+parts[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range seen {
+		if !strings.Contains(text, dir) {
+			t.Errorf("docs/ARCHITECTURE.md does not name %s", dir)
+		}
+	}
+}
