@@ -34,8 +34,14 @@ type Key = cache.ObjectName
 // sync returns an error or panics is tried again after 5 ms, then after twice
 // as long each time, up to 1000 s. Run must be called, or the queue leaks.
 func NewQueue[K comparable](name string, sync func(context.Context, K) error) *Queue[K] {
+	return NewQueueWithin(name, 1000*time.Second, sync)
+}
+
+// NewQueueWithin makes a queue like NewQueue whose longest delay between two
+// tries is longest.
+func NewQueueWithin[K comparable](name string, longest time.Duration, sync func(context.Context, K) error) *Queue[K] {
 	return &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, longest),
 		workqueue.TypedRateLimitingQueueConfig[K]{Name: name},
 	)}
 }

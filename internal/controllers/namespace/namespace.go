@@ -63,7 +63,7 @@ func newNamespaces(env *controller.Env, objects metadata.Interface) *namespaces 
 		namespaces: env.Client.Informers.Core().V1().Namespaces().Lister(),
 		waiting:    map[string][]kinds.Kind{},
 	}
-	c.queue = controller.NewQueue("namespace", c.sync)
+	c.queue = controller.NewQueueWithin("namespace", time.Minute, c.sync)
 	return c
 }
 

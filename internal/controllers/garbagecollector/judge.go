@@ -1,0 +1,229 @@
+package garbagecollector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+)
+
+// standing is what is known about one owner of an object.
+type standing int
+
+const (
+	solid   standing = iota // it exists
+	waiting                 // it is being deleted in the foreground and waits for its dependents
+	absent                  // it does not exist
+)
+
+// sentence is what has to be done with an object.
+type sentence struct {
+	// delete with this policy; empty is not to delete.
+	delete metav1.DeletionPropagation
+	// keep are the owner references to leave; nil is to change none.
+	keep []metav1.OwnerReference
+}
+
+// decide says what becomes of an object by the standing of its owners: while
+// one of them is solid it stays and loses the references to the others; else
+// it goes. An object with dependents, whose owner waits for it, goes in the
+// foreground itself. Finalizers that ask for a policy are followed.
+func decide(meta metav1.Object, standings []standing, hasDependents bool) sentence {
+	refs := meta.GetOwnerReferences()
+	if len(refs) == 0 {
+		return sentence{}
+	}
+	if slices.Contains(standings, solid) {
+		var keep []metav1.OwnerReference
+		for i, ref := range refs {
+			if standings[i] == solid {
+				keep = append(keep, ref)
+			}
+		}
+		if len(keep) == len(refs) {
+			return sentence{}
+		}
+		return sentence{keep: keep}
+	}
+	switch {
+	case slices.Contains(standings, waiting) && hasDependents,
+		slices.Contains(meta.GetFinalizers(), metav1.FinalizerDeleteDependents):
+		return sentence{delete: metav1.DeletePropagationForeground}
+	case slices.Contains(meta.GetFinalizers(), metav1.FinalizerOrphanDependents):
+		return sentence{delete: metav1.DeletePropagationOrphan}
+	}
+	return sentence{delete: metav1.DeletePropagationBackground}
+}
+
+// judge carries out what decide says about one object.
+func (c *collector) judge(ctx context.Context, o object) error {
+	meta := c.monitors.cached(o)
+	if meta == nil {
+		return nil
+	}
+	if meta.GetDeletionTimestamp() != nil && !c.graph.isGoing(o.uid) {
+		return nil
+	}
+	refs := meta.GetOwnerReferences()
+	standings := make([]standing, len(refs))
+	for i, ref := range refs {
+		s, err := c.standing(ctx, o, meta, ref)
+		if errors.Is(err, errBadReference) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		standings[i] = s
+	}
+	verdict := decide(meta, standings, len(c.graph.dependentsOf(o.uid)) > 0)
+	log := klog.FromContext(ctx).WithValues("object", klog.KRef(o.namespace, o.name), "resource", o.resource.GroupResource().String())
+	switch {
+	case verdict.keep != nil:
+		log.V(2).Info("Removing references to owners that are gone")
+		return c.setOwners(ctx, o, meta, verdict.keep)
+	case verdict.delete == "" || meta.GetDeletionTimestamp() != nil:
+		return nil
+	}
+	log.V(2).Info("Deleting object", "propagationPolicy", verdict.delete)
+	version := meta.GetResourceVersion()
+	err := c.client(o).Delete(ctx, o.name, metav1.DeleteOptions{
+		PropagationPolicy: &verdict.delete,
+		Preconditions:     &metav1.Preconditions{UID: &o.uid, ResourceVersion: &version},
+	})
+	return ignoreNotFound(err)
+}
+
+// errBadReference marks an owner reference that can never be right. Its
+// object is left alone.
+var errBadReference = errors.New("invalid owner reference")
+
+// standing finds out about one owner of an object: from the watch if it was
+// seen there, else from the API server.
+func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, ref metav1.OwnerReference) (standing, error) {
+	if c.graph.isGone(ref.UID) {
+		return absent, nil
+	}
+	kind, ok := c.monitors.resolve(ref)
+	if !ok {
+		return 0, fmt.Errorf("%s %s/%s names an owner of unknown kind %s %s", o.resource.Resource, o.namespace, o.name, ref.APIVersion, ref.Kind)
+	}
+	owner := object{resource: kind.Resource, name: ref.Name, uid: ref.UID}
+	if kind.Namespaced {
+		if o.namespace == "" {
+			c.env.Events.Eventf(reference(o, meta), v1.EventTypeWarning, "OwnerRefInvalidNamespace",
+				"ownerRef %s does not exist in namespace %q", describe(ref), o.namespace)
+			return 0, errBadReference
+		}
+		owner.namespace = o.namespace
+	}
+	if c.monitors.cached(owner) != nil {
+		if c.graph.isGoing(ref.UID) {
+			return waiting, nil
+		}
+		return solid, nil
+	}
+	fresh, err := c.client(owner).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && fresh.UID != ref.UID:
+		c.graph.markGone(ref.UID)
+		return absent, nil
+	case err != nil:
+		return 0, fmt.Errorf("looking for owner %s: %w", describe(ref), err)
+	case fresh.DeletionTimestamp != nil && slices.Contains(fresh.Finalizers, metav1.FinalizerDeleteDependents):
+		return waiting, nil
+	}
+	return solid, nil
+}
+
+// deleteForeground has the dependents of an object deleted and, when none
+// that blocks it is left, lets the object go.
+func (c *collector) deleteForeground(ctx context.Context, o object) error {
+	meta := c.monitors.cached(o)
+	if meta == nil || !slices.Contains(meta.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+		return nil
+	}
+	blocked := false
+	for _, d := range c.graph.dependentsOf(o.uid) {
+		blocked = blocked || d.blocks
+		c.queue.Add(task{judge, d.object})
+	}
+	if blocked {
+		return nil
+	}
+	return c.dropFinalizer(ctx, o, meta, metav1.FinalizerDeleteDependents)
+}
+
+// orphanDependents takes the references to an object out of its dependents,
+// and then lets the object go.
+func (c *collector) orphanDependents(ctx context.Context, o object) error {
+	meta := c.monitors.cached(o)
+	if meta == nil || !slices.Contains(meta.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+		return nil
+	}
+	var errs []error
+	for _, d := range c.graph.dependentsOf(o.uid) {
+		child := c.monitors.cached(d.object)
+		if child == nil {
+			continue
+		}
+		keep := slices.DeleteFunc(slices.Clone(child.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == o.uid })
+		errs = append(errs, c.setOwners(ctx, d.object, child, keep))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("orphaning the dependents of %s %s/%s: %w", o.resource.Resource, o.namespace, o.name, err)
+	}
+	return c.dropFinalizer(ctx, o, meta, metav1.FinalizerOrphanDependents)
+}
+
+// setOwners replaces an object's owner references, unless it has changed
+// since meta.
+func (c *collector) setOwners(ctx context.Context, o object, meta metav1.Object, refs []metav1.OwnerReference) error {
+	return c.patch(ctx, o, meta, "ownerReferences", append([]metav1.OwnerReference{}, refs...))
+}
+
+func (c *collector) dropFinalizer(ctx context.Context, o object, meta metav1.Object, finalizer string) error {
+	keep := slices.DeleteFunc(append([]string{}, meta.GetFinalizers()...), func(f string) bool { return f == finalizer })
+	return c.patch(ctx, o, meta, "finalizers", keep)
+}
+
+func (c *collector) patch(ctx context.Context, o object, meta metav1.Object, field string, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.uid, "resourceVersion": meta.GetResourceVersion(), field: value,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.client(o).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return ignoreNotFound(err)
+}
+
+func (c *collector) client(o object) metadata.ResourceInterface {
+	if o.namespace == "" {
+		return c.metadata.Resource(o.resource)
+	}
+	return c.metadata.Resource(o.resource).Namespace(o.namespace)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func reference(o object, meta metav1.Object) *v1.ObjectReference {
+	return &v1.ObjectReference{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: meta.GetResourceVersion()}
+}
+
+func describe(ref metav1.OwnerReference) string {
+	return fmt.Sprintf("[%s/%s, name: %s, uid: %s]", ref.APIVersion, ref.Kind, ref.Name, ref.UID)
+}

@@ -1,0 +1,189 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller/kinds"
+)
+
+// ignored resources neither own nor are owned, and change often.
+var ignored = map[schema.GroupResource]bool{
+	{Group: "", Resource: "events"}:              true,
+	{Group: "events.k8s.io", Resource: "events"}: true,
+}
+
+// monitors watch every resource that is served. Built-in ones are watched
+// through the informers that the whole process shares, others by metadata.
+type monitors struct {
+	shared   informers.SharedInformerFactory
+	start    func() // starts the shared informers
+	metadata metadata.Interface
+	changed  func(resource schema.GroupVersionResource, meta metav1.Object, deleted bool)
+
+	mu      sync.RWMutex // guards all below
+	running map[schema.GroupVersionResource]*monitor
+	byKind  map[schema.GroupVersionKind]kinds.Kind
+	byGroup map[schema.GroupKind]kinds.Kind
+}
+
+// monitor is the watch of one resource.
+type monitor struct {
+	informer     cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
+	// stop ends an informer of the monitor's own; nil for a shared one.
+	stop func()
+}
+
+// update watches what is served from now on and no longer what is not. It
+// returns the resources whose watch ended. It blocks until the stores of the
+// new ones are filled, or ctx ends.
+func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []schema.GroupVersionResource, err error) {
+	byKind, byGroup := map[schema.GroupVersionKind]kinds.Kind{}, map[schema.GroupKind]kinds.Kind{}
+	wanted := map[schema.GroupVersionResource]bool{}
+	for _, kind := range served {
+		byKind[kind.GroupVersionKind] = kind
+		byGroup[kind.GroupKind()] = kind
+		if kind.Can("delete", "list", "watch") && !ignored[kind.Resource.GroupResource()] {
+			wanted[kind.Resource] = true
+		}
+	}
+	m.mu.Lock()
+	m.byKind, m.byGroup = byKind, byGroup
+	var stopped []*monitor
+	for resource, monitor := range m.running {
+		if !wanted[resource] {
+			delete(m.running, resource)
+			stopped = append(stopped, monitor)
+			ended = append(ended, resource)
+		}
+	}
+	var fresh []cache.DoneChecker
+	for resource := range wanted {
+		if m.running[resource] != nil {
+			continue
+		}
+		monitor, watchErr := m.watch(ctx, resource)
+		if watchErr != nil {
+			err = errors.Join(err, fmt.Errorf("watching %s: %w", resource, watchErr))
+			continue
+		}
+		m.running[resource] = monitor
+		fresh = append(fresh, monitor.registration.HasSyncedChecker())
+	}
+	m.mu.Unlock()
+	for _, monitor := range stopped {
+		monitor.close()
+	}
+	m.start()
+	cache.WaitFor(ctx, "", fresh...)
+	return ended, err
+}
+
+func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResource) (*monitor, error) {
+	mon := &monitor{}
+	if generic, err := m.shared.ForResource(resource); err == nil {
+		mon.informer = generic.Informer()
+	} else {
+		mon.informer = metadatainformer.NewFilteredMetadataInformer(m.metadata, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+		own, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		mon.stop = func() { cancel(); <-done }
+		go func() {
+			defer close(done)
+			mon.informer.RunWithContext(own)
+		}()
+	}
+	registration, err := mon.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { m.changed(resource, o.(metav1.Object), false) },
+		UpdateFunc: func(_, o any) {
+			m.changed(resource, o.(metav1.Object), false)
+		},
+		DeleteFunc: func(o any) {
+			if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj
+			}
+			m.changed(resource, o.(metav1.Object), true)
+		},
+	})
+	if err != nil {
+		if mon.stop != nil {
+			mon.stop()
+		}
+		return nil, err
+	}
+	mon.registration = registration
+	return mon, nil
+}
+
+// close ends the monitor; no event of it is being handled afterwards.
+func (m *monitor) close() {
+	_ = cache.ShutDownEventHandler(m.informer, m.registration)
+	if m.stop != nil {
+		m.stop()
+	}
+}
+
+// closeAll ends all monitors.
+func (m *monitors) closeAll() {
+	m.mu.Lock()
+	running := m.running
+	m.running = map[schema.GroupVersionResource]*monitor{}
+	m.mu.Unlock()
+	for _, monitor := range running {
+		monitor.close()
+	}
+}
+
+// list are the kinds known from the last update.
+func (m *monitors) list() []kinds.Kind {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Collect(maps.Values(m.byKind))
+}
+
+// resolve finds the kind that an owner reference names, in any version.
+func (m *monitors) resolve(ref metav1.OwnerReference) (kinds.Kind, bool) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return kinds.Kind{}, false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if kind, ok := m.byKind[gv.WithKind(ref.Kind)]; ok {
+		return kind, true
+	}
+	kind, ok := m.byGroup[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
+	return kind, ok
+}
+
+// cached is an object as it was seen last; nil if it was not seen, or another
+// of that name was.
+func (m *monitors) cached(o object) metav1.Object {
+	m.mu.RLock()
+	monitor := m.running[o.resource]
+	m.mu.RUnlock()
+	if monitor == nil {
+		return nil
+	}
+	key := cache.ObjectName{Namespace: o.namespace, Name: o.name}
+	found, exists, err := monitor.informer.GetIndexer().GetByKey(key.String())
+	if err != nil || !exists {
+		return nil
+	}
+	if meta := found.(metav1.Object); meta.GetUID() == o.uid {
+		return meta
+	}
+	return nil
+}
