@@ -1,0 +1,342 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+const nodeRestrictionDomain = "node-restriction.kubernetes.io"
+
+// nodeRestriction limits what a kubelet may write to its own node, its own
+// pods and what belongs to them.
+type nodeRestriction struct {
+	always
+	pods  objects.Reader[*corev1.Pod]
+	nodes objects.Reader[*corev1.Node]
+}
+
+func newNodeRestriction(c *Config) admission.Interface {
+	return nodeRestriction{
+		pods:  objects.Of[*corev1.Pod](c.Objects, objects.Pods),
+		nodes: objects.Of[*corev1.Node](c.Objects, objects.Nodes),
+	}
+}
+
+func (p nodeRestriction) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	self, isNode := node.Identify(a.GetUserInfo())
+	if !isNode {
+		return nil
+	}
+	if self == "" {
+		return refused(a, "could not determine node from user %q", a.GetUserInfo().GetName())
+	}
+	switch a.GetResource().GroupResource() {
+	case schema.GroupResource{Resource: "pods"}:
+		switch a.GetSubresource() {
+		case "":
+			return p.pod(self, a)
+		case "status":
+			return p.podStatus(self, a)
+		case "eviction":
+			return p.eviction(self, a)
+		}
+		return refused(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.GetSubresource())
+	case schema.GroupResource{Resource: "nodes"}:
+		return p.node(self, a)
+	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
+		return claimStatus(self, a)
+	case schema.GroupResource{Resource: "serviceaccounts"}:
+		return p.token(self, a)
+	case schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}:
+		if a.GetNamespace() != corev1.NamespaceNodeLease {
+			return refused(a, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+		}
+		if nameOf(a) != self {
+			return refused(a, "can only access node lease with the same name as the requesting node")
+		}
+	case schema.GroupResource{Group: storagev1.GroupName, Resource: "csinodes"}:
+		if nameOf(a) != self {
+			return refused(a, "can only access CSINode with the same name as the requesting node")
+		}
+	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
+		return resourceSlice(self, a)
+	}
+	return nil
+}
+
+// nameOf is the name of the object, which the request of a creation does not carry.
+func nameOf(a admission.Attributes) string {
+	if a.GetName() == "" {
+		if o, ok := a.GetObject().(metav1.Object); ok {
+			return o.GetName()
+		}
+	}
+	return a.GetName()
+}
+
+func (p nodeRestriction) pod(self string, a admission.Attributes) error {
+	switch a.GetOperation() {
+	case admission.Create:
+		return p.mirrorPod(self, a)
+	case admission.Delete:
+		pod, ok := p.pods.Get(a.GetNamespace(), a.GetName())
+		if !ok {
+			return apierrors.NewNotFound(corev1.Resource("pods"), a.GetName())
+		}
+		if pod.Spec.NodeName != self {
+			return refused(a, "node %q can only delete pods with spec.nodeName set to itself", self)
+		}
+		return nil
+	}
+	return refused(a, "unexpected operation %q, node %q can only create and delete mirror pods", a.GetOperation(), self)
+}
+
+func (p nodeRestriction) mirrorPod(self string, a admission.Attributes) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		return refused(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, self)
+	}
+	if pod.Spec.NodeName != self {
+		return refused(a, "node %q can only create pods with spec.nodeName set to itself", self)
+	}
+	if len(pod.OwnerReferences) > 1 {
+		return refused(a, "node %q can only create pods with a single owner reference set to itself", self)
+	}
+	if len(pod.OwnerReferences) == 1 {
+		owner := pod.OwnerReferences[0]
+		if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != self {
+			return refused(a, "node %q can only create pods with an owner reference set to itself", self)
+		}
+		if owner.Controller == nil || !*owner.Controller {
+			return refused(a, "node %q can only create pods with a controller owner reference set to itself", self)
+		}
+		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
+			return refused(a, "node %q must not set blockOwnerDeletion on an owner reference", self)
+		}
+		if n, ok := p.nodes.Get("", self); !ok || n.UID != owner.UID {
+			var uid any = ""
+			if ok {
+				uid = n.UID
+			}
+			return refused(a, "node %s UID mismatch: expected %s got %s", self, owner.UID, uid)
+		}
+	}
+	refs := referencesOf(&pod.Spec)
+	switch {
+	case pod.Spec.ServiceAccountName != "":
+		return refused(a, "node %q can not create pods that reference a service account", self)
+	case refs.secrets:
+		return refused(a, "node %q can not create pods that reference secrets", self)
+	case refs.configMaps:
+		return refused(a, "node %q can not create pods that reference configmaps", self)
+	case refs.tokens:
+		return refused(a, "node %q can not create pods that reference projected service account tokens", self)
+	case refs.claims:
+		return refused(a, "node %q can not create pods that reference persistentvolumeclaims", self)
+	case len(pod.Spec.ResourceClaims) > 0:
+		return refused(a, "node %q can not create pods that reference resourceclaims", self)
+	}
+	return nil
+}
+
+func (p nodeRestriction) podStatus(self string, a admission.Attributes) error {
+	if a.GetOperation() != admission.Update {
+		return refused(a, "unexpected operation %q", a.GetOperation())
+	}
+	old, ok := a.GetOldObject().(*corev1.Pod)
+	pod, ok2 := a.GetObject().(*corev1.Pod)
+	if !ok || !ok2 {
+		return nil
+	}
+	if old.Spec.NodeName != self {
+		return refused(a, "node %q can only update pod status for pods with spec.nodeName set to itself", self)
+	}
+	if !maps.Equal(old.Labels, pod.Labels) {
+		return refused(a, "node %q cannot update labels through pod status", self)
+	}
+	if !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) {
+		return refused(a, "node %q cannot update resource claim statuses", self)
+	}
+	return nil
+}
+
+func (p nodeRestriction) eviction(self string, a admission.Attributes) error {
+	if a.GetOperation() != admission.Create {
+		return refused(a, "unexpected operation %s", a.GetOperation())
+	}
+	name := nameOf(a)
+	if name == "" {
+		return refused(a, "could not determine pod from request data")
+	}
+	pod, ok := p.pods.Get(a.GetNamespace(), name)
+	if !ok {
+		return apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	if pod.Spec.NodeName != self {
+		return refused(a, "node %s can only evict pods with spec.nodeName set to itself", self)
+	}
+	return nil
+}
+
+func (p nodeRestriction) node(self string, a admission.Attributes) error {
+	requested := nameOf(a)
+	if requested != self {
+		return refused(a, "node %q is not allowed to modify node %q", self, requested)
+	}
+	n, ok := a.GetObject().(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	switch a.GetOperation() {
+	case admission.Create:
+		if bad := forbiddenLabels(nil, n.Labels); len(bad) > 0 {
+			return refused(a, "node %q is not allowed to set the following labels: %s", self, strings.Join(bad, ", "))
+		}
+		if len(n.OwnerReferences) > 0 {
+			return refused(a, "node %q is not allowed to set owner references", self)
+		}
+	case admission.Update:
+		old, ok := a.GetOldObject().(*corev1.Node)
+		if !ok {
+			return nil
+		}
+		if !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
+			return refused(a, "node %q is not allowed to modify taints", self)
+		}
+		if !equality.Semantic.DeepEqual(old.OwnerReferences, n.OwnerReferences) {
+			return refused(a, "node %q cannot update OwnerReferences", self)
+		}
+		if bad := forbiddenLabels(old.Labels, n.Labels); len(bad) > 0 {
+			return refused(a, "is not allowed to modify labels: %s", strings.Join(bad, ", "))
+		}
+	}
+	return nil
+}
+
+// kubeletLabels are the labels in Kubernetes' own domains that a kubelet may
+// set on its node, besides all in kubelet.kubernetes.io and node.kubernetes.io.
+var kubeletLabels = sets.New(
+	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
+	corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	corev1.LabelWindowsBuild,
+)
+
+// forbiddenLabels are the changed labels that only others than the node may set.
+func forbiddenLabels(before, after map[string]string) []string {
+	bad := sets.New[string]()
+	check := func(key string) {
+		domain, _, found := strings.Cut(key, "/")
+		if !found || kubeletLabels.Has(key) {
+			return
+		}
+		within := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
+		switch {
+		case within(nodeRestrictionDomain):
+			bad.Insert(key)
+		case within(corev1.LabelNamespaceSuffixKubelet), within(corev1.LabelNamespaceSuffixNode):
+		case within("kubernetes.io"), within("k8s.io"):
+			bad.Insert(key)
+		}
+	}
+	for key, value := range after {
+		if old, ok := before[key]; !ok || old != value {
+			check(key)
+		}
+	}
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			check(key)
+		}
+	}
+	return sets.List(bad)
+}
+
+// claimStatus lets a node report the size of a volume and nothing else.
+func claimStatus(self string, a admission.Attributes) error {
+	if a.GetSubresource() != "status" || a.GetOperation() != admission.Update {
+		return refused(a, "unexpected operation %q on subresource %q, node %q can only update the status", a.GetOperation(), a.GetSubresource(), self)
+	}
+	old, ok := a.GetOldObject().(*corev1.PersistentVolumeClaim)
+	claim, ok2 := a.GetObject().(*corev1.PersistentVolumeClaim)
+	if !ok || !ok2 {
+		return nil
+	}
+	old, claim = old.DeepCopy(), claim.DeepCopy()
+	for _, c := range []*corev1.PersistentVolumeClaim{old, claim} {
+		c.ManagedFields, c.ResourceVersion = nil, ""
+		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
+	}
+	if !equality.Semantic.DeepEqual(old, claim) {
+		return refused(a, "node %q is not allowed to update fields other than status.quantity and status.conditions", self)
+	}
+	return nil
+}
+
+func (p nodeRestriction) token(self string, a admission.Attributes) error {
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
+		return nil
+	}
+	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil
+	}
+	ref := request.Spec.BoundObjectRef
+	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
+		return refused(a, "node requested token not bound to a pod")
+	}
+	if ref.UID == "" {
+		return refused(a, "node requested token with a pod binding without a uid")
+	}
+	pod, ok := p.pods.Get(a.GetNamespace(), ref.Name)
+	if !ok {
+		return apierrors.NewNotFound(corev1.Resource("pods"), ref.Name)
+	}
+	if ref.UID != pod.UID {
+		return apierrors.NewConflict(corev1.Resource("pods"), ref.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+	}
+	if pod.Spec.NodeName != self {
+		return refused(a, "node requested token bound to a pod scheduled on a different node")
+	}
+	return nil
+}
+
+func resourceSlice(self string, a admission.Attributes) error {
+	obj := a.GetObject()
+	if a.GetOperation() == admission.Delete {
+		obj = a.GetOldObject()
+	}
+	slice, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return nil
+	}
+	if slice.Spec.NodeName == nil || *slice.Spec.NodeName != self {
+		if a.GetOperation() == admission.Create {
+			return refused(a, "can only create ResourceSlice with the same NodeName as the requesting node")
+		}
+		return refused(a, "can only delete ResourceSlice with the same NodeName as the requesting node")
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+	podsecurity "k8s.io/pod-security-admission/admission"
+	"k8s.io/pod-security-admission/admission/api"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/metrics"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// podSecurity applies the Pod Security Standards that a namespace's labels ask for.
+type podSecurity struct {
+	onWrite
+	library    func() *podsecurity.Admission
+	namespaces objects.Reader[*corev1.Namespace]
+}
+
+// podKinds are the kinds that hold pods or pod templates, and namespaces,
+// whose labels say what pods must be.
+var podKinds = map[schema.GroupResource]bool{
+	{Resource: "namespaces"}: true, {Resource: "pods"}: true, {Resource: "replicationcontrollers"}: true, {Resource: "podtemplates"}: true,
+	{Group: appsv1.GroupName, Resource: "replicasets"}: true, {Group: appsv1.GroupName, Resource: "deployments"}: true,
+	{Group: appsv1.GroupName, Resource: "statefulsets"}: true, {Group: appsv1.GroupName, Resource: "daemonsets"}: true,
+	{Group: batchv1.GroupName, Resource: "jobs"}: true, {Group: batchv1.GroupName, Resource: "cronjobs"}: true,
+}
+
+func newPodSecurity(c *Config) admission.Interface {
+	p := &podSecurity{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces)}
+	// The checks of every version are only put together if a namespace asks for them.
+	p.library = sync.OnceValue(func() *podsecurity.Admission {
+		return newPodSecurityLibrary(p.namespaces, objects.Of[*corev1.Pod](c.Objects, objects.Pods))
+	})
+	return p
+}
+
+func newPodSecurityLibrary(namespaces objects.Reader[*corev1.Namespace], pods objects.Reader[*corev1.Pod]) *podsecurity.Admission {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		panic(err) // the library's own checks
+	}
+	library := &podsecurity.Admission{
+		Configuration: &api.PodSecurityConfiguration{Defaults: api.PodSecurityDefaults{
+			Enforce: "privileged", EnforceVersion: "latest", Audit: "privileged", AuditVersion: "latest", Warn: "privileged", WarnVersion: "latest"}},
+		Evaluator:        evaluator,
+		Metrics:          metrics.NewPrometheusRecorder(psapi.GetAPIVersion()),
+		PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
+		NamespaceGetter:  namespaceGetter(namespaces),
+		PodLister:        podLister(pods),
+	}
+	if err := errors.Join(library.CompleteConfiguration(), library.ValidateConfiguration()); err != nil {
+		panic(err) // nothing of it comes from outside
+	}
+	return library
+}
+
+func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !podKinds[a.GetResource().GroupResource()] || p.unrestricted(a) {
+		return nil
+	}
+	response := p.library().Validate(ctx, &psapi.AttributesRecord{
+		Name: a.GetName(), Namespace: a.GetNamespace(), Kind: a.GetKind(), Resource: a.GetResource(), Subresource: a.GetSubresource(),
+		Operation: admissionv1.Operation(a.GetOperation()), Object: a.GetObject(), OldObject: a.GetOldObject(), Username: userName(a),
+	})
+	for _, w := range response.Warnings {
+		warning.AddWarning(ctx, "", w)
+	}
+	for k, v := range response.AuditAnnotations {
+		if err := a.AddAnnotation("pod-security.kubernetes.io/"+k, v); err != nil {
+			return err
+		}
+	}
+	if response.Allowed {
+		return nil
+	}
+	if result := response.Result; result != nil {
+		if result.Reason == "Forbidden" || result.Reason == "" {
+			return refused(a, "%s", result.Message)
+		}
+		return &apierrors.StatusError{ErrStatus: *result}
+	}
+	return refused(a, "denied by Pod Security")
+}
+
+// unrestricted says that the namespace asks for nothing, as most do.
+func (p *podSecurity) unrestricted(a admission.Attributes) bool {
+	if a.GetNamespace() == "" || a.GetResource().Resource == "namespaces" {
+		return false
+	}
+	ns, ok := p.namespaces.Get("", a.GetNamespace())
+	if !ok {
+		return false
+	}
+	for _, label := range []string{psapi.EnforceLevelLabel, psapi.AuditLevelLabel, psapi.WarnLevelLabel} {
+		if _, set := ns.Labels[label]; set {
+			return false
+		}
+	}
+	return true
+}
+
+func userName(a admission.Attributes) string {
+	if a.GetUserInfo() == nil {
+		return ""
+	}
+	return a.GetUserInfo().GetName()
+}
+
+type namespaceGetter objects.Reader[*corev1.Namespace]
+
+func (g namespaceGetter) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	ns, ok := objects.Reader[*corev1.Namespace](g).Get("", name)
+	if !ok {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+	return ns, nil
+}
+
+type podLister objects.Reader[*corev1.Pod]
+
+func (l podLister) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {
+	var pods []*corev1.Pod
+	for p := range objects.Reader[*corev1.Pod](l).All(namespace) {
+		pods = append(pods, p)
+	}
+	return pods, nil
+}

@@ -1,0 +1,238 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+// quotaAttempts is how often a charge is tried against the quota's newest
+// state when another server keeps changing it.
+const quotaAttempts = 10
+
+// QuotaUpdater writes quotas' statuses.
+type QuotaUpdater interface {
+	// Update replaces old by next, or fails with store.ErrConflict if the
+	// quota is no longer old.
+	Update(ctx context.Context, next, old *corev1.ResourceQuota) error
+	// Read returns the quota as it is stored now.
+	Read(ctx context.Context, namespace, name string) (*corev1.ResourceQuota, error)
+}
+
+// resourceQuota charges what a write takes to the quotas of its namespace
+// before the write happens. A charge is a guarded update of the quota's
+// status, so that two servers never give the same room away twice. What a
+// failed write was charged, the quota controller gives back.
+type resourceQuota struct {
+	onWrite
+	quotas  objects.Reader[*corev1.ResourceQuota]
+	updater QuotaUpdater
+
+	mu      sync.Mutex // guards charging
+	charged map[string]*charging
+}
+
+// charging serialises the charges to one namespace.
+type charging struct {
+	mu    sync.Mutex
+	users int
+}
+
+func newResourceQuota(c *Config) admission.Interface {
+	if c.QuotaUpdater == nil {
+		return nil
+	}
+	return &resourceQuota{quotas: objects.Of[*corev1.ResourceQuota](c.Objects, objects.ResourceQuotas), updater: c.QuotaUpdater, charged: map[string]*charging{}}
+}
+
+func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	resize := is(a, "", "pods", "resize")
+	if a.GetNamespace() == "" || a.GetSubresource() != "" && !resize || a.GetKind().Kind == "Namespace" {
+		return nil
+	}
+	none := true
+	for range p.quotas.All(a.GetNamespace()) {
+		none = false
+		break
+	}
+	if none {
+		return nil
+	}
+	delta := usage(a.GetResource().GroupResource(), a.GetObject())
+	if a.GetOperation() == admission.Update {
+		delta = quota.SubtractWithNonNegativeResult(delta, usage(a.GetResource().GroupResource(), a.GetOldObject()))
+	}
+	defer p.lock(a.GetNamespace())()
+	var names []string
+	for q := range p.quotas.All(a.GetNamespace()) {
+		names = append(names, q.Name)
+	}
+	var charged []charge
+	for _, name := range names {
+		c, err := p.charge(ctx, a, name, delta)
+		if err != nil {
+			if undo := p.giveBack(ctx, charged); undo != nil {
+				klog.FromContext(ctx).Error(undo, "Cannot give back what a refused write was charged; the quota controller will", "namespace", a.GetNamespace())
+			}
+			return err
+		}
+		if c != nil {
+			charged = append(charged, *c)
+		}
+	}
+	return nil
+}
+
+type charge struct {
+	namespace, name string
+	amount          corev1.ResourceList
+}
+
+// charge adds delta to one quota's usage if there is room.
+func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name string, delta corev1.ResourceList) (*charge, error) {
+	q, ok := p.quotas.Get(a.GetNamespace(), name)
+	for range quotaAttempts {
+		if !ok {
+			return nil, nil
+		}
+		next, amount, err := fits(q, a, delta)
+		if err != nil || next == nil || a.IsDryRun() {
+			return nil, err
+		}
+		err = p.updater.Update(ctx, next, q)
+		if err == nil {
+			return &charge{q.Namespace, q.Name, amount}, nil
+		}
+		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+			return nil, apierrors.NewInternalError(fmt.Errorf("charging the resource quota %s: %w", name, err))
+		}
+		fresh, err := p.updater.Read(ctx, a.GetNamespace(), name)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, apierrors.NewInternalError(fmt.Errorf("reading the resource quota %s: %w", name, err))
+		}
+		q = fresh
+	}
+	return nil, apierrors.NewConflict(corev1.Resource("resourcequotas"), name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+}
+
+// fits returns the quota with delta added to what is used and how much of
+// delta that was; nil if the quota does not care. The error says what is
+// exceeded or left out.
+func fits(q *corev1.ResourceQuota, a admission.Attributes, delta corev1.ResourceList) (next *corev1.ResourceQuota, amount corev1.ResourceList, err error) {
+	if selected, err := inScope(q, a.GetObject()); err != nil || !selected {
+		return nil, nil, err
+	}
+	all := usage(a.GetResource().GroupResource(), a.GetObject())
+	limited := limitedBy(q, all, a.GetObject())
+	if len(limited) == 0 {
+		return nil, nil, unknown(q, a, all)
+	}
+	if pod, ok := a.GetObject().(*corev1.Pod); ok && a.GetOperation() == admission.Create {
+		if err := unspecified(pod, limited); err != nil {
+			return nil, nil, refused(a, "failed quota: %s: %w", q.Name, err)
+		}
+	}
+	if err := unknown(q, a, all); err != nil {
+		return nil, nil, err
+	}
+	requested := quota.RemoveZeros(quota.Mask(delta, limited))
+	if len(requested) == 0 {
+		return nil, nil, nil
+	}
+	used := quota.Add(q.Status.Used, requested)
+	if ok, exceeded := quota.LessThanOrEqual(quota.Mask(used, quota.ResourceNames(requested)), q.Status.Hard); !ok {
+		return nil, nil, refused(a, "exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
+			describeList(quota.Mask(requested, exceeded)), describeList(quota.Mask(q.Status.Used, exceeded)), describeList(quota.Mask(q.Status.Hard, exceeded)))
+	}
+	next = q.DeepCopy()
+	next.Status.Used = quota.Mask(used, quota.ResourceNames(q.Status.Hard))
+	return next, requested, nil
+}
+
+// unknown refuses while the quota controller has not yet counted.
+func unknown(q *corev1.ResourceQuota, a admission.Attributes, all corev1.ResourceList) error {
+	var names []string
+	for name := range q.Spec.Hard {
+		if _, concerned := all[name]; !concerned {
+			continue
+		}
+		_, hard := q.Status.Hard[name]
+		if _, used := q.Status.Used[name]; !hard || !used {
+			names = append(names, string(name))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return refused(a, "status unknown for quota: %s, resources: %s", q.Name, strings.Join(names, ","))
+}
+
+// giveBack undoes the charges to some quotas after another had no room.
+func (p *resourceQuota) giveBack(ctx context.Context, charged []charge) error {
+	var errs []error
+	for _, c := range charged {
+		for range quotaAttempts {
+			q, err := p.updater.Read(ctx, c.namespace, c.name)
+			if errors.Is(err, store.ErrNotFound) {
+				break
+			}
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			next := q.DeepCopy()
+			next.Status.Used = quota.Mask(quota.SubtractWithNonNegativeResult(q.Status.Used, c.amount), quota.ResourceNames(q.Status.Hard))
+			if err = p.updater.Update(ctx, next, q); !errors.Is(err, store.ErrConflict) {
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lock lets one charge at a time into a namespace of this server, so that
+// they do not fail one another's guarded updates.
+func (p *resourceQuota) lock(namespace string) (unlock func()) {
+	p.mu.Lock()
+	c := p.charged[namespace]
+	if c == nil {
+		c = &charging{}
+		p.charged[namespace] = c
+	}
+	c.users++
+	p.mu.Unlock()
+	c.mu.Lock()
+	return func() {
+		c.mu.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c.users--; c.users == 0 {
+			delete(p.charged, namespace)
+		}
+	}
+}
+
+func describeList(l corev1.ResourceList) string {
+	var parts []string
+	for name, q := range l {
+		parts = append(parts, string(name)+"="+q.String())
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}

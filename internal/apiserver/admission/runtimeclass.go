@@ -1,0 +1,91 @@
+package admission
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// runtimeClass adds a pod's runtime overhead and where its runtime is installed.
+type runtimeClass struct {
+	onCreate
+	classes objects.Reader[*nodev1.RuntimeClass]
+	refresh func(context.Context) error
+}
+
+func newRuntimeClass(c *Config) admission.Interface {
+	return runtimeClass{classes: objects.Of[*nodev1.RuntimeClass](c.Objects, objects.RuntimeClasses), refresh: c.Refresh}
+}
+
+func (p runtimeClass) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, class, err := p.find(ctx, a)
+	if err != nil || class == nil {
+		return err
+	}
+	if class.Overhead != nil {
+		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
+			return refused(a, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+		}
+		pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
+	}
+	if class.Scheduling == nil {
+		return nil
+	}
+	for key, value := range class.Scheduling.NodeSelector {
+		if have, ok := pod.Spec.NodeSelector[key]; ok && have != value {
+			return refused(a, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, have)
+		}
+	}
+	if len(class.Scheduling.NodeSelector) > 0 {
+		merged := maps.Clone(class.Scheduling.NodeSelector)
+		maps.Copy(merged, pod.Spec.NodeSelector)
+		pod.Spec.NodeSelector = merged
+	}
+	for _, t := range class.Scheduling.Tolerations {
+		same := func(have corev1.Toleration) bool { return equality.Semantic.DeepEqual(have, t) }
+		if !slices.ContainsFunc(pod.Spec.Tolerations, same) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, *t.DeepCopy())
+		}
+	}
+	return nil
+}
+
+func (p runtimeClass) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, class, err := p.find(ctx, a)
+	if err != nil || pod == nil {
+		return err
+	}
+	switch {
+	case (class == nil || class.Overhead == nil) && len(pod.Spec.Overhead) > 0:
+		return refused(a, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	case class != nil && class.Overhead != nil && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead):
+		return refused(a, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+	}
+	return nil
+}
+
+func (p runtimeClass) find(ctx context.Context, a admission.Attributes) (*corev1.Pod, *nodev1.RuntimeClass, error) {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !is(a, "", "pods", "") {
+		return nil, nil, nil
+	}
+	if pod.Spec.RuntimeClassName == nil {
+		return pod, nil, nil
+	}
+	name := *pod.Spec.RuntimeClassName
+	class, ok := p.classes.Get("", name)
+	if !ok && p.refresh != nil && p.refresh(ctx) == nil {
+		class, ok = p.classes.Get("", name)
+	}
+	if !ok {
+		return nil, nil, refused(a, "pod rejected: RuntimeClass %q not found", name)
+	}
+	return pod, class, nil
+}

@@ -1,0 +1,171 @@
+package admission
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+const (
+	defaultServiceAccount = "default"
+	tokenVolumePrefix     = "kube-api-access-"
+	tokenMountPath        = "/var/run/secrets/kubernetes.io/serviceaccount"
+	rootCAConfigMap       = "kube-root-ca.crt"
+	// tokenExpirationSeconds asks for a token that is renewed hourly.
+	tokenExpirationSeconds = 60*60 + 7
+	// The default service account of a new namespace is made by a controller
+	// moments later; a pod that comes first waits for it so long.
+	defaultAccountPatience = time.Second
+	defaultAccountPoll     = 10 * time.Millisecond
+)
+
+// serviceAccount gives every pod a service account, its pull secrets and a
+// volume with a token.
+type serviceAccount struct {
+	onCreate
+	accounts objects.Reader[*corev1.ServiceAccount]
+	refresh  func(context.Context) error
+}
+
+func newServiceAccount(c *Config) admission.Interface {
+	return serviceAccount{accounts: objects.Of[*corev1.ServiceAccount](c.Objects, objects.ServiceAccounts), refresh: c.Refresh}
+}
+
+func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !is(a, "", "pods", "") {
+		return nil
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return p.Validate(ctx, a, o)
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName = defaultServiceAccount
+	}
+	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	account, err := p.find(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
+	if err != nil {
+		return refused(a, "error looking up service account %s/%s: %w", a.GetNamespace(), pod.Spec.ServiceAccountName, err)
+	}
+	if automount(account, pod) {
+		mountToken(pod, rand.String)
+	}
+	if len(pod.Spec.ImagePullSecrets) == 0 {
+		pod.Spec.ImagePullSecrets = append([]corev1.LocalObjectReference(nil), account.ImagePullSecrets...)
+	}
+	return nil
+}
+
+// Validate keeps mirror pods, which no API server gives a token, from using one.
+func (p serviceAccount) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !is(a, "", "pods", "") {
+		return nil
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		return nil
+	}
+	if pod.Spec.ServiceAccountName != "" {
+		return refused(a, "a mirror pod may not reference service accounts")
+	}
+	if refs := referencesOf(&pod.Spec); refs.secrets {
+		return refused(a, "a mirror pod may not reference secrets")
+	} else if refs.tokens {
+		return refused(a, "a mirror pod may not use ServiceAccountToken volume projections")
+	}
+	return nil
+}
+
+func (p serviceAccount) find(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	account, ok := p.accounts.Get(namespace, name)
+	if ok {
+		return account, nil
+	}
+	if p.refresh != nil && p.refresh(ctx) == nil {
+		if account, ok = p.accounts.Get(namespace, name); ok {
+			return account, nil
+		}
+	}
+	if name == defaultServiceAccount {
+		for range defaultAccountPatience / defaultAccountPoll {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(defaultAccountPoll):
+			}
+			if account, ok = p.accounts.Get(namespace, name); ok {
+				return account, nil
+			}
+		}
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
+}
+
+func automount(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
+	switch {
+	case pod.Spec.AutomountServiceAccountToken != nil:
+		return *pod.Spec.AutomountServiceAccountToken
+	case account.AutomountServiceAccountToken != nil:
+		return *account.AutomountServiceAccountToken
+	}
+	return true
+}
+
+// mountToken mounts the token volume into every container that has nothing
+// else in its place. suffix makes the volume's name unique.
+func mountToken(pod *corev1.Pod, suffix func(n int) string) {
+	name, exists := "", false
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, tokenVolumePrefix) {
+			name, exists = v.Name, true
+			break
+		}
+	}
+	if !exists {
+		name = tokenVolumePrefix + suffix(5)
+	}
+	mounted := false
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if !mountsAt(&list[i], tokenMountPath) {
+				list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+				mounted = true
+			}
+		}
+	}
+	if mounted && !exists {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
+	}
+}
+
+func mountsAt(c *corev1.Container, path string) bool {
+	for _, m := range c.VolumeMounts {
+		if m.MountPath == path {
+			return true
+		}
+	}
+	return false
+}
+
+func tokenVolume() *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{
+		DefaultMode: ptr.To(corev1.ProjectedVolumeSourceDefaultMode),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To[int64](tokenExpirationSeconds)}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: rootCAConfigMap},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+		},
+	}
+}
