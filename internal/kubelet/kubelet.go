@@ -63,10 +63,13 @@ type Kubelet struct {
 	lost    chan *cri.Summary  // pods that run and that no source knows
 	started time.Time
 
+	background sync.WaitGroup // clean-up beside the workers
+
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]*worker
 	mirrors map[string]*v1.Pod // by namespace/name
 	facts   spec.Node
+	short   pressures
 }
 
 // New checks the configuration, fills in defaults and builds a kubelet.
@@ -110,7 +113,7 @@ func New(config Config) (*Kubelet, error) {
 		k.objects = object.New(config.Client, watch, k.wake)
 		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
-		k.writer = status.NewWriter(config.Client.Kubernetes, k.wake)
+		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
 		k.mirror = &source.Mirror{Client: config.Client.Kubernetes, NodeName: config.NodeName}
 	}
 	return k, nil
@@ -192,6 +195,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.loop(ctx)
 	}
 	wg.Wait()
+	k.background.Wait()
 	k.prober.Wait()
 	if k.objects != nil {
 		k.objects.Wait()
@@ -237,6 +241,13 @@ func (k *Kubelet) wake(uid types.UID) {
 	k.mu.Unlock()
 	if w != nil {
 		w.nudge()
+	}
+}
+
+// podGone is told by the status writer that the API server has no such pod.
+func (k *Kubelet) podGone(uid types.UID) {
+	if w := k.worker(uid); w != nil {
+		w.forget()
 	}
 }
 

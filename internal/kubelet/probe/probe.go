@@ -115,10 +115,13 @@ func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(
 			if kind == Liveness {
 				w.result = plan.Success
 			}
-			if kind == Readiness && wasReady(instance.Container.Name) {
-				w.result = plan.Success
-			}
 			have[k] = w
+			if kind != Liveness && wasReady(instance.Container.Name) {
+				w.result = plan.Success
+				if kind == Startup {
+					continue
+				}
+			}
 			p.wg.Add(1)
 			go w.run(ctx)
 		}

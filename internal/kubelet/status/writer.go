@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -57,7 +59,7 @@ func (w *Writer) Run(ctx context.Context) {
 func (w *Writer) Known(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e := w.entries[pod.UID]; e != nil && !e.inFlight {
+	if e := w.entries[pod.UID]; e != nil && newer(pod, e.pod) {
 		e.pod = pod
 	}
 }
@@ -134,7 +136,10 @@ func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
 		switch {
 		case err == nil && !remove:
 			w.mu.Lock()
-			e.pod, e.failures = written, 0
+			if newer(written, e.pod) {
+				e.pod = written
+			}
+			e.failures = 0
 			w.mu.Unlock()
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.replaced(ctx, pod):
 			log.V(3).Info("Pod is gone from the API server", "pod", klog.KObj(pod), "podUID", uid)
@@ -196,4 +201,39 @@ func Patch(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 		return nil, err
 	}
 	return patch, err
+}
+
+// WithForeign returns the kubelet's own last status with the conditions that
+// others wrote as the API server has them.
+func WithForeign(own, api v1.PodStatus) v1.PodStatus {
+	var list []v1.PodCondition
+	for _, c := range own.Conditions {
+		if slices.Contains(owned, c.Type) || c.Type == v1.DisruptionTarget {
+			list = append(list, c)
+		}
+	}
+	for _, c := range api.Conditions {
+		known := slices.ContainsFunc(list, func(o v1.PodCondition) bool { return o.Type == c.Type })
+		if !slices.Contains(owned, c.Type) && !known {
+			list = append(list, c)
+		}
+	}
+	own.Conditions = list
+	return own
+}
+
+// newer says whether a is a later version of the object than b, as far as
+// their resource versions tell.
+func newer(a, b *v1.Pod) bool {
+	x, errA := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, errB := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errA != nil || errB != nil || x >= y
+}
+
+// Removing says whether the pod's deletion from the API server was asked for.
+func (w *Writer) Removing(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[uid]
+	return e != nil && e.remove
 }

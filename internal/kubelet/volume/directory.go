@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
@@ -193,3 +194,6 @@ func (v *Volumes) chown(path string, gid int, readOnly bool) error {
 	}
 	return nil
 }
+
+// EmptyDir is the path of one of a pod's emptyDir volumes.
+func (v *Volumes) EmptyDir(uid types.UID, name string) string { return v.dir(uid, "empty-dir", name) }

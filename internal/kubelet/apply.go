@@ -1,0 +1,273 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/kubelet/volume"
+)
+
+// apply carries out a plan: kill, then sandbox and images side by side, then
+// the containers one after another.
+func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) error {
+	k := w.k
+	for name := range w.waiting {
+		if _, still := p.Waiting[name]; !still && observed.Find(name) != nil && observed.Find(name).State == cri.Running {
+			delete(w.waiting, name)
+		}
+	}
+	for name, wait := range p.Waiting {
+		w.backOff(pod, name, wait)
+	}
+	if p.KillPod {
+		if err := k.killPod(ctx, pod, observed, gracePeriod(pod, nil)); err != nil {
+			return err
+		}
+	}
+	if err := w.kills(ctx, pod, observed, p.Kill); err != nil {
+		return err
+	}
+	if p.KillPod && !p.CreateSandbox {
+		return nil
+	}
+	paths, err := k.volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: k.facts.IPs, Allocatable: k.nodeFacts().Allocatable})
+	if err != nil {
+		if ctx.Err() == nil {
+			k.recorder.Event(reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
+		}
+		return err
+	}
+	w.resize(ctx, pod, observed)
+	if !p.CreateSandbox && len(p.Start) == 0 {
+		return nil
+	}
+	return w.start(ctx, pod, observed, p, paths)
+}
+
+func ips(observed *cri.Pod) []string {
+	if s := observed.ReadySandbox(); s != nil {
+		return s.IPs
+	}
+	return nil
+}
+
+// backOff notes that a container has to wait before it runs again.
+func (w *worker) backOff(pod *v1.Pod, name string, wait plan.Waiting) {
+	if _, known := w.waiting[name]; known && w.waiting[name].Reason == "CrashLoopBackOff" {
+		return
+	}
+	w.waiting[name] = status.Cause{
+		Reason:  "CrashLoopBackOff",
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", wait.Delay, name, spec.PodName(pod)),
+	}
+	w.k.recorder.Eventf(containerReference(pod, name), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, spec.PodName(pod))
+}
+
+// kills stops the containers of a plan, all at the same time.
+func (w *worker) kills(ctx context.Context, pod *v1.Pod, observed *cri.Pod, kills []plan.Kill) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, kill := range kills {
+		c := observed.FindID(kill.ID)
+		if c == nil {
+			continue
+		}
+		group.Go(func() error {
+			grace := gracePeriod(pod, kill.Grace)
+			return w.k.killContainer(ctx, pod, c, grace, kill.Message)
+		})
+	}
+	return group.Wait()
+}
+
+// start makes the sandbox, fetches the images meanwhile and starts the
+// containers of the plan.
+func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan, paths map[string]string) error {
+	k := w.k
+	node := k.nodeFacts()
+	parent := ""
+	if *k.config.Configuration.CgroupsPerQOS {
+		parent = cgroup.Pod(k.config.Configuration.CgroupRoot, spec.QOSClass(pod), pod.UID)
+	}
+	userNamespace, err := k.userNamespace(pod)
+	if err != nil {
+		return err
+	}
+	attempt := p.Attempt
+	config, err := spec.Sandbox(pod, node, attempt, parent, userNamespace)
+	if err != nil {
+		k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		return err
+	}
+	if spec.ClusterDNSMissing(pod, node) {
+		k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", spec.PodName(pod), pod.Spec.DNSPolicy, v1.DNSDefault)
+	}
+	images := make([]*runtimeapi.Image, len(p.Start))
+	failures := make([]error, len(p.Start))
+	var group errgroup.Group
+	for i, s := range p.Start {
+		group.Go(func() error {
+			images[i], failures[i] = w.image(ctx, pod, s.Container, config)
+			return nil
+		})
+	}
+	sandboxID, sandboxIPs := p.SandboxID, ips(observed)
+	var sandboxErr error
+	if p.CreateSandbox {
+		sandboxID, sandboxIPs, sandboxErr = k.createSandbox(ctx, pod, config, parent)
+	}
+	_ = group.Wait()
+	if sandboxErr != nil {
+		return sandboxErr
+	}
+	run := &running{
+		worker: w, pod: pod, observed: observed, node: node, config: config, sandboxID: sandboxID, ips: sandboxIPs,
+		paths: paths, userNamespace: userNamespace,
+	}
+	var failed []error
+	for i, s := range p.Start {
+		err := failures[i]
+		if err == nil {
+			err = run.container(ctx, s, images[i])
+		}
+		if err == nil {
+			delete(w.waiting, s.Container.Name)
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Canceled
+		}
+		w.note(s.Container.Name, err)
+		var reason *startError
+		if waits := new(image.Error); errors.As(err, &waits) {
+			continue
+		} else if errors.As(err, &reason) && reason.quiet {
+			continue
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// note remembers for the status why a container does not run.
+func (w *worker) note(name string, err error) {
+	var waits *image.Error
+	var fails *startError
+	switch {
+	case errors.As(err, &waits):
+		w.waiting[name] = status.Cause{Reason: waits.Reason, Message: waits.Message}
+	case errors.As(err, &fails):
+		w.waiting[name] = status.Cause{Reason: fails.reason, Message: fails.Error()}
+	default:
+		w.waiting[name] = status.Cause{Reason: "CreateContainerError", Message: err.Error()}
+	}
+}
+
+// createSandbox makes the pod's cgroup and sandbox and returns its id and addresses.
+func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtimeapi.PodSandboxConfig, parent string) (id string, ips []string, err error) {
+	fail := func(err error) (string, []string, error) {
+		if ctx.Err() == nil {
+			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		}
+		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
+	}
+	if parent != "" {
+		if err := k.config.Groups.Apply(parent, spec.PodResources(pod, *k.config.Configuration.CPUCFSQuota), *k.config.Configuration.PodPidsLimit); err != nil {
+			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
+			return "", nil, err
+		}
+	}
+	if err := k.config.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
+		return fail(err)
+	}
+	handler, err := k.runtimeHandler(ctx, pod)
+	if err != nil {
+		return fail(err)
+	}
+	// A sandbox that is being made is not abandoned half way: the runtime
+	// would keep its network.
+	began := time.Now()
+	id, err = k.runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
+	if err != nil {
+		return fail(err)
+	}
+	response, err := k.runtime.PodSandboxStatus(ctx, id, false)
+	if err != nil {
+		return fail(err)
+	}
+	klog.FromContext(ctx).V(3).Info("Created sandbox", "sandbox", id, "took", time.Since(began))
+	if ip := response.GetStatus().GetNetwork().GetIp(); ip != "" {
+		ips = append(ips, ip)
+		for _, more := range response.GetStatus().GetNetwork().GetAdditionalIps() {
+			ips = append(ips, more.GetIp())
+		}
+	}
+	if pod.Spec.HostNetwork {
+		ips = k.facts.IPs
+	}
+	return id, ips, nil
+}
+
+func (k *Kubelet) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" || k.config.Client == nil {
+		return "", nil
+	}
+	class, err := k.config.Client.Kubernetes.NodeV1().RuntimeClasses().Get(ctx, *pod.Spec.RuntimeClassName, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("failed to get runtime class %q: %w", *pod.Spec.RuntimeClassName, err)
+	}
+	return class.Handler, nil
+}
+
+// image makes sure of a container's image.
+func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	k := w.k
+	event := func(eventType, reason, message string) {
+		k.recorder.Event(containerReference(pod, c.Name), eventType, reason, message)
+	}
+	credentials := func() []*runtimeapi.AuthConfig {
+		var secrets []*v1.Secret
+		for _, ref := range pod.Spec.ImagePullSecrets {
+			if k.objects == nil {
+				continue
+			}
+			secret, err := k.objects.Secret(ctx, pod.Namespace, ref.Name)
+			if err != nil {
+				event(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name))
+				continue
+			}
+			secrets = append(secrets, secret)
+		}
+		return image.Credentials(c.Image, secrets)
+	}
+	found, err := k.puller.Ensure(ctx, c, string(pod.UID), credentials, config, event)
+	if err != nil {
+		var waits *image.Error
+		if errors.As(err, &waits) {
+			event(v1.EventTypeWarning, "Failed", "Error: "+waits.Reason)
+		}
+		return nil, err
+	}
+	for i := range pod.Spec.Volumes {
+		if source := pod.Spec.Volumes[i].Image; source != nil {
+			as := &v1.Container{Name: c.Name, Image: source.Reference, ImagePullPolicy: source.PullPolicy}
+			if _, err := k.puller.Ensure(ctx, as, string(pod.UID), credentials, config, event); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,172 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+)
+
+const (
+	imagePeriod     = 5 * time.Minute
+	containerPeriod = time.Minute
+)
+
+// collectGarbage removes unused images when the disk fills up, and dead
+// containers and sandboxes that nobody will ask about.
+func (k *Kubelet) collectGarbage(ctx context.Context) {
+	images := time.NewTicker(imagePeriod)
+	defer images.Stop()
+	containers := time.NewTicker(containerPeriod)
+	defer containers.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-images.C:
+			k.collectImages(ctx)
+		case <-containers.C:
+			k.collectSandboxes(ctx)
+		}
+	}
+}
+
+// collectImages acts when more of the disk is used than the high threshold
+// and frees down to the low one.
+func (k *Kubelet) collectImages(ctx context.Context) {
+	c := &k.config.Configuration
+	free, err := k.config.Machine.Free()
+	if err != nil || free.DiskTotal == 0 {
+		return
+	}
+	used := 100 - int(free.DiskBytes*100/free.DiskTotal)
+	if used < int(*c.ImageGCHighThresholdPercent) {
+		return
+	}
+	want := free.DiskTotal*int64(100-*c.ImageGCLowThresholdPercent)/100 - free.DiskBytes
+	if freed := k.removeImages(ctx, want); freed < want {
+		k.recorder.Eventf(node.Reference(k.config.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed",
+			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
+	}
+}
+
+// removeImages frees at least want bytes if it can, and returns how many it did.
+func (k *Kubelet) removeImages(ctx context.Context, want int64) (freed int64) {
+	images, err := k.images.ListImages(ctx, nil)
+	if err != nil {
+		return 0
+	}
+	containers, err := k.runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return 0
+	}
+	inUse := map[string]bool{}
+	for _, c := range containers {
+		inUse[c.GetImageId()], inUse[c.GetImageRef()], inUse[c.GetImage().GetImage()] = true, true, true
+	}
+	for _, i := range image.Unused(images, inUse, k.puller.LastUsed, time.Now(), k.config.Configuration.ImageMinimumGCAge.Duration, want) {
+		spec := i.GetSpec()
+		if spec == nil {
+			spec = &runtimeapi.ImageSpec{Image: i.GetId()}
+		}
+		if err := k.images.RemoveImage(ctx, spec); err != nil {
+			klog.FromContext(ctx).Error(err, "Removing an unused image failed", "image", i.GetId())
+			continue
+		}
+		klog.FromContext(ctx).Info("Removed unused image", "image", i.GetId(), "bytes", i.GetSize())
+		freed += int64(i.GetSize())
+	}
+	return freed
+}
+
+// collectSandboxes removes a live pod's dead sandboxes but the newest.
+func (k *Kubelet) collectSandboxes(ctx context.Context) {
+	for _, w := range k.list() {
+		observed := w.seen()
+		if observed == nil {
+			continue
+		}
+		inUse := map[string]bool{}
+		for _, c := range observed.Containers {
+			inUse[c.SandboxID] = true
+		}
+		for i, s := range observed.Sandboxes {
+			if i > 0 && !s.Ready && !inUse[s.ID] {
+				if err := k.runtime.RemovePodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
+					klog.FromContext(ctx).Error(err, "Removing a dead sandbox failed", "sandbox", s.ID)
+				}
+			}
+		}
+	}
+}
+
+// rotateLogs keeps each container's log below containerLogMaxSize by moving
+// it aside and having the runtime open a new one.
+func (k *Kubelet) rotateLogs(ctx context.Context) {
+	c := &k.config.Configuration
+	limit, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "containerLogMaxSize is not a quantity, logs will not be rotated", "value", c.ContainerLogMaxSize)
+		return
+	}
+	ticker := time.NewTicker(c.ContainerLogMonitorInterval.Duration)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, w := range k.list() {
+			observed := w.seen()
+			if observed == nil {
+				continue
+			}
+			for _, container := range observed.Running() {
+				info, err := os.Stat(container.LogPath)
+				if err != nil || info.Size() < limit.Value() {
+					continue
+				}
+				if err := k.rotate(ctx, container, int(*c.ContainerLogMaxFiles)); err != nil {
+					klog.FromContext(ctx).Error(err, "Rotating a container's log failed", "log", container.LogPath)
+				}
+			}
+		}
+	}
+}
+
+func (k *Kubelet) rotate(ctx context.Context, c *cri.Container, keep int) error {
+	moved := c.LogPath + "." + time.Now().Format("20060102-150405")
+	if err := os.Rename(c.LogPath, moved); err != nil {
+		return err
+	}
+	if err := k.runtime.ReopenContainerLog(ctx, c.ID); err != nil {
+		_ = os.Rename(moved, c.LogPath)
+		return fmt.Errorf("reopen the log of container %s: %w", c.Name, err)
+	}
+	old, err := filepath.Glob(c.LogPath + ".*")
+	if err != nil {
+		return err
+	}
+	slices.Sort(old)
+	old = slices.DeleteFunc(old, func(p string) bool { return strings.HasSuffix(p, ".tmp") })
+	for len(old) > keep-1 {
+		if err := os.Remove(old[0]); err != nil {
+			return err
+		}
+		old = old[1:]
+	}
+	return nil
+}

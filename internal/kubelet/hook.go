@@ -1,0 +1,42 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/probe"
+)
+
+// exec runs a command in a container and returns what it wrote.
+func (k *Kubelet) exec(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
+	stdout, stderr, err := k.runtime.ExecSync(ctx, containerID, command, timeout)
+	return append(stdout, stderr...), err
+}
+
+// hook carries out a postStart or preStop handler, for as long as ctx lives.
+func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Target) error {
+	switch {
+	case h.Exec != nil:
+		output, err := k.exec(ctx, t.ContainerID, h.Exec.Command, 0)
+		if err != nil {
+			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q", h.Exec.Command, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err, output) //nolint:staticcheck // upstream's wording
+		}
+		return nil
+	case h.HTTPGet != nil:
+		ok, output, err := k.runner.HTTP(ctx, h.HTTPGet, t)
+		if err == nil && !ok {
+			err = fmt.Errorf("%s", output)
+		}
+		if err != nil {
+			return fmt.Errorf("HTTP lifecycle hook (%s) for Container %q in Pod %q failed - error: %w", h.HTTPGet.Path, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err)
+		}
+		return nil
+	case h.Sleep != nil:
+		pause(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		return nil
+	}
+	return fmt.Errorf("container %s has a lifecycle hook without a handler", t.Container.Name)
+}

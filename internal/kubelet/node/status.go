@@ -1,0 +1,157 @@
+// Package node shows the API server the node that a kubelet serves: the Node
+// object, its status and the Lease that says that it lives.
+package node
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Facts is everything that the node's status tells.
+type Facts struct {
+	Hostname    string
+	IPs         []string
+	Capacity    v1.ResourceList
+	Allocatable v1.ResourceList
+	MaxPods     int32
+	Info        v1.NodeSystemInfo
+	Port        int32
+	Images      []*runtimeapi.Image
+	MaxImages   int
+	Handlers    []*runtimeapi.RuntimeHandler
+	Features    *runtimeapi.RuntimeFeatures
+	// Pressure says which of memory, disk and processes are short.
+	MemoryPressure, DiskPressure, PIDPressure bool
+	// NotReady are the reasons why the node is not ready, none if it is.
+	NotReady []string
+	Now      time.Time
+}
+
+// Status is the node's status. previous gives the times of transitions and
+// what others have written.
+func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
+	out := *previous.DeepCopy()
+	pods := *resource.NewQuantity(int64(f.MaxPods), resource.DecimalSI)
+	out.Capacity = merge(previous.Capacity, f.Capacity)
+	out.Capacity[v1.ResourcePods] = pods
+	out.Allocatable = merge(previous.Allocatable, f.Allocatable)
+	out.Allocatable[v1.ResourcePods] = pods
+	out.NodeInfo = f.Info
+	out.DaemonEndpoints.KubeletEndpoint.Port = f.Port
+	out.Addresses = nil
+	for _, ip := range f.IPs {
+		out.Addresses = append(out.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	out.Addresses = append(out.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: f.Hostname})
+	out.Images = images(f.Images, f.MaxImages)
+	out.RuntimeHandlers = nil
+	for _, h := range f.Handlers {
+		handler := v1.NodeRuntimeHandler{Name: h.GetName()}
+		if features := h.GetFeatures(); features != nil {
+			recursive, users := features.GetRecursiveReadOnlyMounts(), features.GetUserNamespaces()
+			handler.Features = &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &recursive, UserNamespaces: &users}
+		}
+		out.RuntimeHandlers = append(out.RuntimeHandlers, handler)
+	}
+	if f.Features != nil {
+		groups := f.Features.GetSupplementalGroupsPolicy()
+		out.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
+	}
+	pressure := func(t v1.NodeConditionType, is bool, yesReason, yes, noReason, no string) {
+		c := v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: noReason, Message: no}
+		if is {
+			c.Status, c.Reason, c.Message = v1.ConditionTrue, yesReason, yes
+		}
+		setCondition(&out, c, f.Now)
+	}
+	pressure(v1.NodeMemoryPressure, f.MemoryPressure, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available")
+	pressure(v1.NodeDiskPressure, f.DiskPressure, "KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+	pressure(v1.NodePIDPressure, f.PIDPressure, "KubeletHasInsufficientPID", "kubelet has insufficient PID available", "KubeletHasSufficientPID", "kubelet has sufficient PID available")
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if len(f.NotReady) > 0 {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", "["+strings.Join(f.NotReady, ", ")+"]"
+		if len(f.NotReady) == 1 {
+			ready.Message = f.NotReady[0]
+		}
+	}
+	setCondition(&out, ready, f.Now)
+	return out
+}
+
+// merge keeps the extended resources that others have put on the node.
+func merge(previous, own v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, q := range previous {
+		if strings.Contains(string(name), "/") {
+			out[name] = q
+		}
+	}
+	for name, q := range own {
+		out[name] = q
+	}
+	return out
+}
+
+func setCondition(s *v1.NodeStatus, c v1.NodeCondition, now time.Time) {
+	c.LastHeartbeatTime = metav1.NewTime(now)
+	c.LastTransitionTime = c.LastHeartbeatTime
+	for i := range s.Conditions {
+		if s.Conditions[i].Type != c.Type {
+			continue
+		}
+		if s.Conditions[i].Status == c.Status {
+			c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+		}
+		s.Conditions[i] = c
+		return
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+// images lists the largest images, at most limit; -1 is all.
+func images(list []*runtimeapi.Image, limit int) []v1.ContainerImage {
+	sorted := slices.Clone(list)
+	slices.SortFunc(sorted, func(a, b *runtimeapi.Image) int {
+		if a.GetSize() != b.GetSize() {
+			if a.GetSize() > b.GetSize() {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.GetId(), b.GetId())
+	})
+	if limit >= 0 && len(sorted) > limit {
+		sorted = sorted[:limit]
+	}
+	const maxNames = 5
+	var out []v1.ContainerImage
+	for _, image := range sorted {
+		names := slices.Concat(image.GetRepoDigests(), image.GetRepoTags())
+		if len(names) > maxNames {
+			names = names[:maxNames]
+		}
+		if len(names) > 0 {
+			out = append(out, v1.ContainerImage{Names: names, SizeBytes: int64(image.GetSize())})
+		}
+	}
+	return out
+}
+
+// Changed says whether two statuses differ in more than their heartbeats.
+func Changed(a, b *v1.NodeStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1.NodeStatus{x, y} {
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+			s.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+	}
+	return !equality.Semantic.DeepEqual(x, y)
+}

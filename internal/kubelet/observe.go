@@ -1,0 +1,229 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/kubelet/source"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+)
+
+const (
+	livenessProbe  = probe.Liveness
+	readinessProbe = probe.Readiness
+	startupProbe   = probe.Startup
+)
+
+// The bounds of a termination message, and of one taken from the log.
+const (
+	maxMessage    = 4096
+	maxLogMessage = 2048
+	maxLogLines   = 80
+)
+
+func specContainer(pod *v1.Pod, name string) *v1.Container { return spec.Container(pod, name) }
+
+// reference names a pod in events.
+func reference(pod *v1.Pod) *v1.ObjectReference {
+	ref := &v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+	return ref
+}
+
+// containerReference names one container of a pod in events.
+func containerReference(pod *v1.Pod, container string) *v1.ObjectReference {
+	ref := reference(pod)
+	list := "containers"
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container {
+			list = "initContainers"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == container {
+			list = "ephemeralContainers"
+		}
+	}
+	ref.FieldPath = "spec." + list + "{" + container + "}"
+	return ref
+}
+
+// observe asks the runtime about the pod and reads the termination messages
+// of its ended containers.
+func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
+	observed, err := cri.Observe(ctx, k.runtime, pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	if observed.Name == "" {
+		observed.Name, observed.Namespace = pod.Name, pod.Namespace
+	}
+	for _, c := range observed.Containers {
+		if c.State == cri.Exited {
+			k.readMessage(pod, c)
+		}
+	}
+	return observed, nil
+}
+
+func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
+	declared := specContainer(pod, c.Name)
+	if declared == nil {
+		return
+	}
+	message := ""
+	for _, m := range c.Mounts {
+		if m.GetContainerPath() == declared.TerminationMessagePath {
+			raw, err := k.config.Files.ReadFile(m.GetHostPath())
+			if err == nil {
+				message = string(tail(raw, maxMessage))
+			}
+		}
+	}
+	if message == "" && declared.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
+		raw, err := k.config.Files.ReadFile(c.LogPath)
+		if err == nil {
+			message = logTail(raw)
+		}
+	}
+	if message != "" {
+		c.Message = message
+	}
+}
+
+func tail(raw []byte, limit int) []byte {
+	if len(raw) > limit {
+		return raw[len(raw)-limit:]
+	}
+	return raw
+}
+
+// logTail takes the text of the last lines of a log in the runtime's format
+// ("time stream tag text").
+func logTail(raw []byte) string {
+	lines := bytes.Split(bytes.TrimRight(tail(raw, 4*maxLogMessage), "\n"), []byte("\n"))
+	if len(lines) > maxLogLines {
+		lines = lines[len(lines)-maxLogLines:]
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		parts := bytes.SplitN(line, []byte(" "), 4)
+		if len(parts) == 4 {
+			b.Write(parts[3])
+			b.WriteByte('\n')
+		}
+	}
+	return string(tail([]byte(b.String()), maxLogMessage))
+}
+
+func (w *worker) result(containerID string, kind probe.Kind) plan.Result {
+	return w.k.prober.Result(w.uid, containerID, kind)
+}
+
+// probes makes the prober probe the containers that run now.
+func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
+	ip := w.podIP(pod, observed)
+	if ip == "" {
+		return
+	}
+	var running []probe.Instance
+	for _, c := range observed.Containers {
+		declared := specContainer(pod, c.Name)
+		if c.State == cri.Running && declared != nil {
+			running = append(running, probe.Instance{Container: declared, ID: c.ID, StartedAt: c.StartedAt})
+		}
+	}
+	previous := w.previous(pod)
+	w.k.prober.Sync(pod, ip, running, func(name string) bool {
+		for _, list := range [][]v1.ContainerStatus{previous.ContainerStatuses, previous.InitContainerStatuses} {
+			for _, st := range list {
+				if st.Name != name || !st.Ready {
+					continue
+				}
+				for _, c := range observed.Containers {
+					if c.Name == name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.k.started) {
+						return true
+					}
+				}
+			}
+		}
+		return false
+	})
+}
+
+func (w *worker) podIP(pod *v1.Pod, observed *cri.Pod) string {
+	if pod.Spec.HostNetwork {
+		return w.k.facts.IPs[0]
+	}
+	if s := observed.ReadySandbox(); s != nil && len(s.IPs) > 0 {
+		return s.IPs[0]
+	}
+	return ""
+}
+
+// shown is the object whose status the API server keeps for the pod: its
+// mirror for a static pod. Nil if there is none.
+func (w *worker) shown(pod *v1.Pod) *v1.Pod {
+	if w.orphan || w.k.writer == nil {
+		return nil
+	}
+	if source.IsStatic(pod) {
+		return w.k.mirrorOf(pod)
+	}
+	return pod
+}
+
+// previous is the last status known of the pod.
+func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
+	shown := w.shown(pod)
+	if shown == nil {
+		return pod.Status
+	}
+	if last, ok := w.k.writer.Last(shown.UID); ok {
+		return status.WithForeign(last, shown.Status)
+	}
+	return shown.Status
+}
+
+// report works out the pod's status and has it written.
+func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
+	w.mu.Lock()
+	failed, target, removed := w.failed, w.target, w.removed
+	w.mu.Unlock()
+	if !ended {
+		failed = nil
+	}
+	conditions := append([]v1.PodCondition{}, w.resizing...)
+	if target != nil {
+		conditions = append(conditions, *target)
+	}
+	st := status.Generate(status.Input{
+		Pod: pod, Previous: w.previous(pod), Observed: observed, Now: time.Now(), HostIPs: w.k.facts.IPs, Runtime: w.k.runtimeName,
+		Waiting: w.waiting, Failed: failed, Ended: ended, Conditions: conditions,
+		Ready: func(c *v1.Container, running *cri.Container) bool {
+			return c.ReadinessProbe == nil || w.result(running.ID, readinessProbe) == plan.Success
+		},
+		Started: func(c *v1.Container, running *cri.Container) bool {
+			return c.StartupProbe == nil || w.result(running.ID, startupProbe) == plan.Success
+		},
+	})
+	if source.IsStatic(pod) {
+		w.mu.Lock()
+		w.pod.Status = st
+		w.mu.Unlock()
+	}
+	if shown := w.shown(pod); shown != nil && !removed {
+		remove := ended && pod.DeletionTimestamp != nil && !source.IsStatic(pod)
+		w.k.writer.Set(ctx, shown, st, remove)
+	}
+	return st
+}

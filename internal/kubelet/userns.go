@@ -1,0 +1,70 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Every pod with a user namespace has a range of ids of its own on the host.
+const (
+	idsPerPod    = 65536
+	rangesOfNode = 110 * 4
+)
+
+// userNamespace is the pod's mapping of ids, nil for a pod with the host's
+// users. It is kept in the pod's folder, so that it stays the same as long
+// as the pod lives.
+func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return nil, nil
+	}
+	files := k.config.Files
+	path := filepath.Join(k.volumes.PodDir(pod.UID), "userns")
+	raw, err := files.ReadFile(path)
+	if err == nil {
+		first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if err != nil {
+			return nil, fmt.Errorf("read the pod's id range from %s: %w", path, err)
+		}
+		return mapping(uint32(first)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	taken := map[int]bool{}
+	for _, uid := range k.volumes.Known() {
+		if raw, err := files.ReadFile(filepath.Join(k.volumes.PodDir(uid), "userns")); err == nil {
+			if first, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
+				taken[first] = true
+			}
+		}
+	}
+	for i := 1; i <= rangesOfNode; i++ {
+		first := i * idsPerPod
+		if taken[first] {
+			continue
+		}
+		if err := files.MkdirAll(k.volumes.PodDir(pod.UID), 0o750); err != nil {
+			return nil, err
+		}
+		if err := files.WriteFile(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
+			return nil, err
+		}
+		return mapping(uint32(first)), nil
+	}
+	return nil, fmt.Errorf("no range of user ids is left for the pod: %d are taken", rangesOfNode)
+}
+
+func mapping(first uint32) *runtimeapi.UserNamespace {
+	ids := []*runtimeapi.IDMapping{{HostId: first, ContainerId: 0, Length: idsPerPod}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+}
