@@ -1,0 +1,38 @@
+// Package all lists the controllers that the controller manager runs.
+package all
+
+import (
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/deployment"
+	"github.com/coracle-io/coracle/internal/controllers/endpoints"
+	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
+	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
+	"github.com/coracle-io/coracle/internal/controllers/namespace"
+	"github.com/coracle-io/coracle/internal/controllers/nodeipam"
+	"github.com/coracle-io/coracle/internal/controllers/nodelifecycle"
+	"github.com/coracle-io/coracle/internal/controllers/podgc"
+	"github.com/coracle-io/coracle/internal/controllers/replicaset"
+	"github.com/coracle-io/coracle/internal/controllers/replication"
+	"github.com/coracle-io/coracle/internal/controllers/rootca"
+	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
+	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
+)
+
+// Controllers are all controllers, those that others wait for first.
+func Controllers() []controller.Descriptor {
+	return []controller.Descriptor{
+		serviceaccount.Descriptor,
+		rootca.Descriptor,
+		nodeipam.Descriptor,
+		nodelifecycle.Descriptor,
+		tainteviction.Descriptor,
+		replicaset.Descriptor,
+		replication.Descriptor,
+		deployment.Descriptor,
+		endpoints.Descriptor,
+		endpointslice.Descriptor,
+		podgc.Descriptor,
+		namespace.Descriptor,
+		garbagecollector.Descriptor,
+	}
+}
