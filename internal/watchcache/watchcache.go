@@ -26,6 +26,8 @@ package watchcache
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -75,6 +77,9 @@ func (c *Cache) Synced() <-chan struct{} { return c.synced }
 
 // Kind returns the part of the cache for r (by storage path), or nil.
 func (c *Cache) Kind(r *resource.Resource) *Kind { return c.byPath()[r.StoragePath] }
+
+// Kinds returns every kind, in no order.
+func (c *Cache) Kinds() []*Kind { return slices.Collect(maps.Values(c.byPath())) }
 
 // Revision is how far the cache knows everything.
 func (c *Cache) Revision() int64 { return c.revision.load() }

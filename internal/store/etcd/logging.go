@@ -6,8 +6,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// etcdVerbosity is the level from which etcd's own account of its work shows;
-// its warnings show two levels earlier, its errors always.
+// etcdVerbosity is the level from which etcd's own account of its work shows.
+// Its warnings and errors show two levels earlier: those that matter reach
+// the callers of the store, who report them, and many do not matter (it takes
+// the end of its own listeners for errors). What it cannot survive shows always.
 const etcdVerbosity = 4
 
 // zapLogger returns a logger for etcd that writes to ours.
@@ -32,7 +34,7 @@ func verbosity(level zapcore.Level) int {
 }
 
 func (c *logCore) Enabled(level zapcore.Level) bool {
-	return level >= zapcore.ErrorLevel || c.logger.V(verbosity(level)).Enabled()
+	return level > zapcore.ErrorLevel || c.logger.V(verbosity(level)).Enabled()
 }
 
 func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
@@ -59,7 +61,7 @@ func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	for key, value := range values.Fields {
 		pairs = append(pairs, key, value)
 	}
-	if entry.Level >= zapcore.ErrorLevel {
+	if entry.Level > zapcore.ErrorLevel {
 		c.logger.Error(nil, entry.Message, pairs...)
 	} else {
 		c.logger.V(verbosity(entry.Level)).Info(entry.Message, pairs...)

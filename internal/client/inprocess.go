@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// loopback is the identity of the informers' fallback, for resources that the
+// watch cache does not hold.
+const loopback = "system:apiserver"
+
+// inProcessHost is the address that requests inside the process carry.
+const inProcessHost = "http://coracle.internal"
+
+// InProcess hands out clients of an API server in the same process:
+//
+//	writes, gets   typed client ─ protobuf ─► Handler, as the client's user
+//	informers      watch cache ─ the same pointers ─► event handlers
+type InProcess struct {
+	handler   http.Handler
+	withUser  func(context.Context, user.Info) context.Context
+	views     *views
+	informers informers.SharedInformerFactory
+}
+
+// NewInProcess makes a provider over the API server's handler and its cache.
+// withUser tells the handler who calls, by the request's context.
+func NewInProcess(handler http.Handler, cache *watchcache.Cache, withUser func(context.Context, user.Info) context.Context) (*InProcess, error) {
+	p := &InProcess{handler: handler, withUser: withUser, views: newViews(cache)}
+	fallback, err := kubernetes.NewForConfig(p.config(loopback, user.SystemPrivilegedGroup))
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", loopback, err)
+	}
+	p.informers = newFactory(fallback, p.views)
+	return p, nil
+}
+
+// As implements Provider.
+func (p *InProcess) As(name string, groups ...string) (*Client, error) {
+	config := p.config(name, groups...)
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", name, err)
+	}
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", name, err)
+	}
+	return &Client{
+		Kubernetes: typed,
+		Dynamic:    untyped,
+		Config:     config,
+		Informers:  p.informers,
+		Watch:      p.views.watcher(untyped),
+	}, nil
+}
+
+// config makes a client configuration that needs no socket.
+func (p *InProcess) config(name string, groups ...string) *rest.Config {
+	return &rest.Config{
+		Host:      inProcessHost,
+		UserAgent: userAgent(name),
+		QPS:       -1,
+		Transport: &handlerTransport{handler: p.handler, withUser: p.withUser, user: identity(name, groups)},
+		ContentConfig: rest.ContentConfig{
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+			ContentType:        runtime.ContentTypeProtobuf,
+		},
+	}
+}

@@ -1,0 +1,121 @@
+package client
+
+import (
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Remote hands out clients of an API server at the other end of HTTPS.
+type Remote struct {
+	config    *rest.Config
+	own       *Client
+	informers informers.SharedInformerFactory
+}
+
+// NewRemote makes a provider with the credentials of config.
+func NewRemote(config *rest.Config) (*Remote, error) {
+	r := &Remote{config: forComponents(config)}
+	typed, err := kubernetes.NewForConfig(r.config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	r.informers = informers.NewSharedInformerFactory(typed, 0)
+	if r.own, err = r.client(r.config); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// forComponents speaks protobuf and leaves limits to the server's fairness.
+func forComponents(config *rest.Config) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.QPS = -1
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return c
+}
+
+// As implements Provider.
+func (r *Remote) As(name string, _ ...string) (*Client, error) {
+	namespace, account, err := serviceaccount.SplitUsername(name)
+	if err != nil {
+		return r.own, nil
+	}
+	config := rest.AnonymousClientConfig(r.config)
+	config.UserAgent = userAgent(name)
+	tokens := newTokenSource(r.own.Kubernetes, namespace, account)
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &tokenTransport{tokens: tokens, base: base} })
+	return r.client(config)
+}
+
+func (r *Remote) client(config *rest.Config) (*Client, error) {
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	return &Client{
+		Kubernetes: typed,
+		Dynamic:    untyped,
+		Config:     config,
+		Informers:  r.informers,
+		Watch: func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
+			if informer, ok := typedInformer(config, gvr, namespace, selector); ok {
+				return informer
+			}
+			return dynamicInformer(untyped, gvr, namespace, selector)
+		},
+	}, nil
+}
+
+// typedInformer makes an informer of a built-in kind's own type. ok is false
+// for kinds that client-go does not know.
+func typedInformer(config *rest.Config, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (informer cache.SharedIndexInformer, ok bool) {
+	example, ok := builtIn(gvr)
+	if !ok {
+		return nil, false
+	}
+	c := rest.CopyConfig(config)
+	gv := gvr.GroupVersion()
+	c.GroupVersion, c.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		c.APIPath = "/api"
+	}
+	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	rests, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, false // the same configuration made the typed client
+	}
+	lw := cache.NewFilteredListWatchFromClient(rests, gvr.Resource, namespace, func(o *metav1.ListOptions) { selecting(selector)(o) })
+	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	return cache.NewSharedIndexInformer(lw, example, 0, indexers), true
+}
+
+// builtIn finds the Go type of a resource among client-go's.
+func builtIn(gvr schema.GroupVersionResource) (runtime.Object, bool) {
+	for kind := range scheme.Scheme.KnownTypes(gvr.GroupVersion()) {
+		gvk := gvr.GroupVersion().WithKind(kind)
+		if plural, _ := meta.UnsafeGuessKindToResource(gvk); plural != gvr {
+			continue
+		}
+		obj, err := scheme.Scheme.New(gvk)
+		return obj, err == nil
+	}
+	return nil, false
+}
