@@ -9,15 +9,22 @@ import (
 // CustomResourceDefinitions is the resource customresourcedefinitions.
 func CustomResourceDefinitions() *resource.Resource {
 	return resource.Define(resource.Definition[apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinition]{
-		GroupVersion: apiextensionsv1.SchemeGroupVersion,
-		Kind:         "CustomResourceDefinition",
-		Plural:       "customresourcedefinitions",
-		ShortNames:   []string{"crd", "crds"},
-		Categories:   []string{"api-extensions"},
-		Cluster:      true,
-		StoragePath:  "apiextensions.k8s.io/customresourcedefinitions",
-		Default:      apiextensionsv1.SetObjectDefaults_CustomResourceDefinition,
-		Spec:         func(c *apiextensionsv1.CustomResourceDefinition) any { return c.Spec },
-		CopyStatus:   func(c, from *apiextensionsv1.CustomResourceDefinition) { c.Status = from.Status },
+		GroupVersion:         apiextensionsv1.SchemeGroupVersion,
+		Kind:                 "CustomResourceDefinition",
+		Plural:               "customresourcedefinitions",
+		ShortNames:           []string{"crd", "crds"},
+		Categories:           []string{"api-extensions"},
+		Cluster:              true,
+		StoragePath:          "apiextensions.k8s.io/customresourcedefinitions",
+		Default:              apiextensionsv1.SetObjectDefaults_CustomResourceDefinition,
+		Spec:                 func(c *apiextensionsv1.CustomResourceDefinition) any { return c.Spec },
+		CopyStatus:           func(c, from *apiextensionsv1.CustomResourceDefinition) { c.Status = from.Status },
+		PrepareForCreate:     func(_ *resource.Request, c *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
+		PrepareForUpdate:     func(_ *resource.Request, c, _ *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
+		ValidateName:         func(string, bool) []string { return nil },
+		Validate:             validate,
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateUpdate,
+		ValidateStatus:       validateStatus,
 	})
 }

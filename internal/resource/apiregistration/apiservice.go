@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -25,7 +26,12 @@ func APIServices() *resource.Resource {
 				fill.Nil(&s.Spec.Service.Port, 443)
 			}
 		},
-		CopyStatus: func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
+		CopyStatus:       func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
+		PrepareForCreate: settleLocal,
+		PrepareForUpdate: func(r *resource.Request, s, _ *apiregistrationv1.APIService) { settleLocal(r, s) },
+		Validate:         validateAPIService,
+		ValidateStatus:   validateAPIServiceStatus,
+		ValidateName:     path.ValidatePathSegmentName,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Service", "string", "The reference to the service that hosts this API endpoint."),

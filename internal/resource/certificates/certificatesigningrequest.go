@@ -4,6 +4,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -24,6 +25,11 @@ func CertificateSigningRequests() *resource.Resource {
 		CopyStatus: func(c, from *certificatesv1.CertificateSigningRequest) {
 			c.Status = from.Status
 		},
+		PrepareForCreate: prepareSigningRequest,
+		PrepareForUpdate: func(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
+		Validate:         validateSigningRequest,
+		ValidateStatus:   validateSigned,
+		ValidateName:     path.ValidatePathSegmentName,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.AgeColumn(),
@@ -40,6 +46,7 @@ func CertificateSigningRequests() *resource.Resource {
 		Subresources: []resource.SubresourceDefinition[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{{
 			Name:             "approval",
 			PrepareForUpdate: prepareApproval,
+			ValidateUpdate:   validateApproval,
 		}},
 	})
 }

@@ -17,11 +17,13 @@ import (
 func CSIDrivers() *resource.Resource {
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[storagev1.CSIDriver, *storagev1.CSIDriver]{
-		GroupVersion: storagev1.SchemeGroupVersion,
-		Kind:         "CSIDriver",
-		Plural:       "csidrivers",
-		Cluster:      true,
-		Default:      defaultCSIDriver,
+		GroupVersion:   storagev1.SchemeGroupVersion,
+		Kind:           "CSIDriver",
+		Plural:         "csidrivers",
+		Cluster:        true,
+		Default:        defaultCSIDriver,
+		Validate:       validateCSIDriver,
+		ValidateUpdate: validateCSIDriverUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("AttachRequired", "boolean", doc["attachRequired"]),

@@ -12,10 +12,12 @@ import (
 // CSINodes is the resource csinodes.
 func CSINodes() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSINode, *storagev1.CSINode]{
-		GroupVersion: storagev1.SchemeGroupVersion,
-		Kind:         "CSINode",
-		Plural:       "csinodes",
-		Cluster:      true,
+		GroupVersion:   storagev1.SchemeGroupVersion,
+		Kind:           "CSINode",
+		Plural:         "csinodes",
+		Cluster:        true,
+		Validate:       validateCSINode,
+		ValidateUpdate: validateCSINodeUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Drivers", "integer", storagev1.CSINodeSpec{}.SwaggerDoc()["drivers"]),

@@ -9,8 +9,10 @@ import (
 // CSIStorageCapacities is the resource csistoragecapacities.
 func CSIStorageCapacities() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacity]{
-		GroupVersion: storagev1.SchemeGroupVersion,
-		Kind:         "CSIStorageCapacity",
-		Plural:       "csistoragecapacities",
+		GroupVersion:   storagev1.SchemeGroupVersion,
+		Kind:           "CSIStorageCapacity",
+		Plural:         "csistoragecapacities",
+		Validate:       validateCSIStorageCapacity,
+		ValidateUpdate: validateCSIStorageCapacityUpdate,
 	})
 }

@@ -32,6 +32,8 @@ func StorageClasses() *resource.Resource {
 			fill.Nil(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
 			fill.Nil(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 		},
+		Validate:       validateStorageClass,
+		ValidateUpdate: validateStorageClassUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Provisioner", "string", doc["provisioner"]),

@@ -12,11 +12,13 @@ import (
 // VolumeAttributesClasses is the resource volumeattributesclasses.
 func VolumeAttributesClasses() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.VolumeAttributesClass, *storagev1.VolumeAttributesClass]{
-		GroupVersion: storagev1.SchemeGroupVersion,
-		Kind:         "VolumeAttributesClass",
-		Plural:       "volumeattributesclasses",
-		ShortNames:   []string{"vac"},
-		Cluster:      true,
+		GroupVersion:   storagev1.SchemeGroupVersion,
+		Kind:           "VolumeAttributesClass",
+		Plural:         "volumeattributesclasses",
+		ShortNames:     []string{"vac"},
+		Cluster:        true,
+		Validate:       validateVolumeAttributesClass,
+		ValidateUpdate: validateVolumeAttributesClassUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("DriverName", "string", storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),

@@ -1,0 +1,218 @@
+package certificates
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// minExpiration is the shortest life that can be asked for, in seconds.
+const minExpiration = 600
+
+// prepareSigningRequest writes down who asks.
+func prepareSigningRequest(r *resource.Request, c *certificatesv1.CertificateSigningRequest) {
+	c.Spec.Username, c.Spec.UID, c.Spec.Groups, c.Spec.Extra = "", "", nil, nil
+	if r.User == nil {
+		return
+	}
+	c.Spec.Username, c.Spec.UID, c.Spec.Groups = r.User.GetName(), r.User.GetUID(), r.User.GetGroups()
+	for key, values := range r.User.GetExtra() {
+		if c.Spec.Extra == nil {
+			c.Spec.Extra = map[string]certificatesv1.ExtraValue{}
+		}
+		c.Spec.Extra[key] = values
+	}
+}
+
+// keyUsages are all usages that the API knows, sorted.
+func keyUsages() []certificatesv1.KeyUsage {
+	return []certificatesv1.KeyUsage{
+		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
+		certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment,
+		certificatesv1.UsageDecipherOnly, certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection,
+		certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel,
+		certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+		certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning,
+		certificatesv1.UsageSMIME, certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+	}
+}
+
+func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	var errs field.ErrorList
+	p := field.NewPath("spec")
+	if err := parseRequest(c.Spec.Request); err != nil {
+		errs = append(errs, field.Invalid(p.Child("request"), c.Spec.Request, err.Error()))
+	}
+	if len(c.Spec.Usages) == 0 {
+		errs = append(errs, field.Required(p.Child("usages"), ""))
+	}
+	seen := sets.New[certificatesv1.KeyUsage]()
+	for i, usage := range c.Spec.Usages {
+		errs = append(errs, rule.OneOf(p.Child("usages").Index(i), usage, slices.Sorted(slices.Values(keyUsages()))...)...)
+		if seen.Has(usage) {
+			errs = append(errs, field.Duplicate(p.Child("usages").Index(i), usage))
+		}
+		seen.Insert(usage)
+	}
+	errs = append(errs, validateSignerName(p.Child("signerName"), c.Spec.SignerName)...)
+	if e := c.Spec.ExpirationSeconds; e != nil && *e < minExpiration {
+		errs = append(errs, field.Invalid(p.Child("expirationSeconds"), *e,
+			fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minExpiration)))
+	}
+	return append(errs, validateConditions(c)...)
+}
+
+func parseRequest(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	_, err := x509.ParseCertificateRequest(block.Bytes)
+	return err
+}
+
+// validateSignerName requires the form domain/path, with at least two labels
+// in the domain.
+func validateSignerName(p *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	segments := strings.Split(name, "/")
+	if len(segments) != 2 {
+		return field.ErrorList{field.Invalid(p, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	domain, path := segments[0], segments[1]
+	for _, problem := range utilvalidation.IsDNS1123Subdomain(domain) {
+		errs = append(errs, field.Invalid(p, domain, fmt.Sprintf("validating label %q: %s", domain, problem)))
+	}
+	if len(strings.Split(domain, ".")) < 2 {
+		errs = append(errs, field.Invalid(p, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	for _, label := range strings.Split(path, ".") {
+		for _, problem := range utilvalidation.IsDNS1123Label(label) {
+			errs = append(errs, field.Invalid(p, path, fmt.Sprintf("validating label %q: %s", label, problem)))
+		}
+	}
+	const longest = utilvalidation.DNS1123SubdomainMaxLength + utilvalidation.DNS1123LabelMaxLength + 1
+	if len(name) > longest {
+		errs = append(errs, field.TooLong(p, name, longest))
+	}
+	return errs
+}
+
+func validateConditions(c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	var errs field.ErrorList
+	p := field.NewPath("status", "conditions")
+	seen := sets.New[certificatesv1.RequestConditionType]()
+	for i, condition := range c.Status.Conditions {
+		at := p.Index(i)
+		if condition.Type == "" {
+			errs = append(errs, field.Required(at.Child("type"), ""))
+		}
+		if seen.Has(condition.Type) {
+			errs = append(errs, field.Duplicate(at.Child("type"), condition.Type))
+		}
+		seen.Insert(condition.Type)
+		switch decision := condition.Type; {
+		case condition.Status == "":
+			errs = append(errs, field.Required(at.Child("status"), ""))
+		case decision == certificatesv1.CertificateApproved || decision == certificatesv1.CertificateDenied || decision == certificatesv1.CertificateFailed:
+			errs = append(errs, rule.OneOf(at.Child("status"), string(condition.Status), string(metav1.ConditionTrue))...)
+		default:
+			errs = append(errs, rule.OneOf(at.Child("status"), string(condition.Status),
+				string(metav1.ConditionFalse), string(metav1.ConditionTrue), string(metav1.ConditionUnknown))...)
+		}
+		if condition.Type == certificatesv1.CertificateDenied && seen.Has(certificatesv1.CertificateApproved) ||
+			condition.Type == certificatesv1.CertificateApproved && seen.Has(certificatesv1.CertificateDenied) {
+			errs = append(errs, field.Invalid(at.Child("type"), condition.Type, "Approved and Denied conditions are mutually exclusive"))
+		}
+	}
+	return errs
+}
+
+// keepDecisions refuses that a condition of the types is added (unless
+// addable) or taken away.
+func keepDecisions(c, old *certificatesv1.CertificateSigningRequest, addable bool, types ...certificatesv1.RequestConditionType) field.ErrorList {
+	var errs field.ErrorList
+	p := field.NewPath("status", "conditions")
+	count := func(o *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) (n int) {
+		for _, condition := range o.Status.Conditions {
+			if condition.Type == t {
+				n++
+			}
+		}
+		return n
+	}
+	for _, t := range types {
+		switch now, before := count(c, t), count(old, t); {
+		case now < before:
+			errs = append(errs, field.Forbidden(p, fmt.Sprintf("updates may not remove a condition of type %q", t)))
+		case now > before && !addable:
+			errs = append(errs, field.Forbidden(p, fmt.Sprintf("updates may not add a condition of type %q", t)))
+		}
+	}
+	return errs
+}
+
+func validateApproval(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateConditions(c)
+	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
+	return append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
+}
+
+// validateSigned checks what a signer writes: it does not decide, and a
+// certificate stays as it is once it is there.
+func validateSigned(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateConditions(c)
+	errs = append(errs, keepDecisions(c, old, false, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
+	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
+	p := field.NewPath("status", "certificate")
+	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		errs = append(errs, field.Forbidden(p, "updates may not modify existing certificate content"))
+	}
+	if len(c.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		errs = append(errs, validateCertificates(p, c.Status.Certificate)...)
+	}
+	return errs
+}
+
+// validateCertificates requires one or more certificates in PEM.
+func validateCertificates(p *field.Path, data []byte) field.ErrorList {
+	const shown = "<certificate data>"
+	found := false
+	for {
+		block, rest := pem.Decode(data)
+		switch {
+		case block == nil && !found:
+			return field.ErrorList{field.Invalid(p, shown, "must contain at least one CERTIFICATE PEM block")}
+		case block == nil:
+			return nil
+		case block.Type != "CERTIFICATE":
+			return field.ErrorList{field.Invalid(p, shown, fmt.Sprintf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type))}
+		case len(block.Headers) > 0:
+			return field.ErrorList{field.Invalid(p, shown, "no PEM block headers are permitted")}
+		}
+		parsed, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return field.ErrorList{field.Invalid(p, shown, err.Error())}
+		}
+		if len(parsed) == 0 {
+			return field.ErrorList{field.Invalid(p, shown, "found CERTIFICATE PEM block containing 0 certificates")}
+		}
+		found, data = true, rest
+	}
+}
