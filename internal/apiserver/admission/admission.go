@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
@@ -33,6 +35,8 @@ type Config struct {
 	Refresh    func(context.Context) error
 	Authorizer authorizer.Authorizer
 	Clock      clock.PassiveClock
+	// RBAC, if set, keeps users from granting what they do not hold.
+	RBAC *rbac.Authorizer
 	// QuotaUpdater writes ResourceQuota statuses; nil turns enforcement off.
 	QuotaUpdater QuotaUpdater
 	// Extensions are plugins built elsewhere (webhooks, CEL policies), by
@@ -95,6 +99,7 @@ func Names() []string {
 type Chain struct {
 	names   []string
 	plugins []admission.Interface
+	config  *Config
 }
 
 var (
@@ -116,7 +121,7 @@ func New(c *Config) (*Chain, error) {
 			}
 		}
 	}
-	chain := &Chain{}
+	chain := &Chain{config: c}
 	for _, r := range order() {
 		enabled, disabled := slices.Contains(c.Enable, r.name), slices.Contains(c.Disable, r.name)
 		if enabled && disabled {
@@ -142,7 +147,11 @@ func (c *Chain) Handles(op admission.Operation) bool {
 	return slices.ContainsFunc(c.plugins, func(p admission.Interface) bool { return p.Handles(op) })
 }
 
-// Admit lets every plugin change the object; the first error ends it.
+// Plugins lists the names of the plugins that are on, in their order.
+func (c *Chain) Plugins() []string { return c.names }
+
+// Admit lets every plugin change the object; the first error ends it. Then
+// roles and bindings are held against what their writer may grant.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	for _, p := range c.plugins {
 		if m, ok := p.(admission.MutationInterface); ok && p.Handles(a.GetOperation()) {
@@ -150,6 +159,9 @@ func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.O
 				return err
 			}
 		}
+	}
+	if c.config.RBAC != nil && (onWrite{}).Handles(a.GetOperation()) && a.GetResource().Group == rbacv1.GroupName {
+		return c.config.RBAC.CheckEscalation(ctx, c.config.Authorizer, a.GetUserInfo(), a.GetObject(), a.GetOldObject())
 	}
 	return nil
 }

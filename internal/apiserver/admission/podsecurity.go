@@ -87,9 +87,6 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return nil
 	}
 	if result := response.Result; result != nil {
-		if result.Reason == "Forbidden" || result.Reason == "" {
-			return refused(a, "%s", result.Message)
-		}
 		return &apierrors.StatusError{ErrStatus: *result}
 	}
 	return refused(a, "denied by Pod Security")

@@ -1,0 +1,134 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+func config(m *objects.Memory) *Config {
+	return &Config{Objects: m, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(), Clock: clock.RealClock{}}
+}
+
+// write describes one request.
+type write struct {
+	op       admission.Operation
+	kind     string // "Pod"
+	resource string // "pods", "pods/status", "apps/deployments"
+	name     string
+	obj, old runtime.Object
+	user     user.Info
+	dryRun   bool
+}
+
+func (w write) attributes() admission.Attributes {
+	parts := strings.Split(w.resource, "/")
+	gvr := schema.GroupVersionResource{Version: "v1", Resource: parts[0]}
+	sub := ""
+	if strings.Contains(parts[0], ".") {
+		gvr.Group, gvr.Resource, parts = parts[0], parts[1], parts[1:]
+	}
+	if len(parts) > 1 {
+		sub = parts[1]
+	}
+	namespace := ""
+	for _, o := range []runtime.Object{w.obj, w.old} {
+		if m, ok := o.(metav1.Object); ok && namespace == "" {
+			namespace = m.GetNamespace()
+			if w.name == "" {
+				w.name = m.GetName()
+			}
+		}
+	}
+	if w.op == "" {
+		w.op = admission.Create
+	}
+	return admission.NewAttributesRecord(w.obj, w.old, schema.GroupVersionKind{Group: gvr.Group, Version: "v1", Kind: w.kind},
+		namespace, w.name, gvr, sub, w.op, nil, w.dryRun, w.user)
+}
+
+// run passes a write through one plugin, as the chain does.
+func run(t *testing.T, p admission.Interface, w write) string {
+	t.Helper()
+	a := w.attributes()
+	if !p.Handles(a.GetOperation()) {
+		return ""
+	}
+	if m, ok := p.(admission.MutationInterface); ok {
+		if err := m.Admit(t.Context(), a, nil); err != nil {
+			return err.Error()
+		}
+	}
+	if v, ok := p.(admission.ValidationInterface); ok {
+		if err := v.Validate(t.Context(), a, nil); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func pod(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func namespace(name string, phase corev1.NamespacePhase, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NamespaceStatus{Phase: phase}}
+}
+
+func TestPluginsByFlag(t *testing.T) {
+	c := config(objects.NewMemory())
+	c.Enable, c.Disable = []string{"NamespaceExists"}, []string{"ServiceAccount", "LimitRanger"}
+	chain, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := chain.Plugins()
+	if slices.Contains(names, "ServiceAccount") || !slices.Contains(names, "NamespaceExists") || !slices.Contains(names, "Priority") {
+		t.Error(names)
+	}
+	for _, bad := range []Config{{Enable: []string{"Nonsense"}}, {Enable: []string{"Priority"}, Disable: []string{"Priority"}}} {
+		bad.Objects = c.Objects
+		if _, err := New(&bad); err == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
+	}
+}
+
+func TestNamespaceLifecycle(t *testing.T) {
+	p := newNamespaceLifecycle(config(objects.NewMemory().Put(objects.Namespaces,
+		namespace("web", corev1.NamespaceActive, nil), namespace("going", corev1.NamespaceTerminating, nil))))
+	in := func(ns string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Namespace = ns }) }
+	for name, test := range map[string]struct {
+		w    write
+		want string
+	}{
+		"exists":                {write{kind: "Pod", resource: "pods", obj: in("web")}, ""},
+		"missing":               {write{kind: "Pod", resource: "pods", obj: in("none")}, `namespaces "none" not found`},
+		"terminating":           {write{kind: "Pod", resource: "pods", obj: in("going")}, `pods "p" is forbidden: unable to create new content in namespace going because it is being terminated`},
+		"update in terminating": {write{op: admission.Update, kind: "Pod", resource: "pods", obj: in("going"), old: in("going")}, ""},
+		"delete in missing":     {write{op: admission.Delete, kind: "Pod", resource: "pods", old: in("none")}, ""},
+		"delete default":        {write{op: admission.Delete, kind: "Namespace", resource: "namespaces", name: "default"}, `namespaces "default" is forbidden: this namespace may not be deleted`},
+		"delete another":        {write{op: admission.Delete, kind: "Namespace", resource: "namespaces", name: "web"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := run(t, p, test.w); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,173 @@
+package admission
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func sized(requests, limits corev1.ResourceList) *corev1.Pod {
+	return pod(func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: requests, Limits: limits}
+	})
+}
+
+func TestLimitRanger(t *testing.T) {
+	p := func(items ...corev1.LimitRangeItem) *Config {
+		return config(objects.NewMemory().Put(objects.LimitRanges, &corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: items}}))
+	}
+	o := pod(nil)
+	run(t, newLimitRanger(p(corev1.LimitRangeItem{Type: "Container", DefaultRequest: list("cpu", "100m", "memory", "5Mi"), Default: list("memory", "10Mi")})),
+		write{kind: "Pod", resource: "pods", obj: o})
+	if o.Annotations["kubernetes.io/limit-ranger"] != "LimitRanger plugin set: cpu, memory request for container c; memory limit for container c" {
+		t.Errorf("%v", o.Annotations)
+	}
+	for name, test := range map[string]struct {
+		item corev1.LimitRangeItem
+		pod  *corev1.Pod
+		want string
+	}{
+		"minimum":    {corev1.LimitRangeItem{Type: "Container", Min: list("cpu", "100m")}, sized(list("cpu", "50m"), nil), `pods "p" is forbidden: minimum cpu usage per Container is 100m, but request is 50m`},
+		"no request": {corev1.LimitRangeItem{Type: "Container", Min: list("memory", "6Mi")}, sized(nil, nil), `pods "p" is forbidden: minimum memory usage per Container is 6Mi.  No request is specified`},
+		"maximum":    {corev1.LimitRangeItem{Type: "Pod", Max: list("cpu", "1")}, sized(nil, list("cpu", "2")), `pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
+		"no limit":   {corev1.LimitRangeItem{Type: "Container", Max: list("cpu", "1")}, sized(nil, nil), `pods "p" is forbidden: maximum cpu usage per Container is 1.  No limit is specified`},
+		"ratio": {corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: list("cpu", "2")}, sized(list("cpu", "1"), list("cpu", "3")),
+			`pods "p" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000`},
+		"several": {corev1.LimitRangeItem{Type: "Container", Min: list("cpu", "1", "memory", "1Gi")}, sized(list("cpu", "10m", "memory", "1Mi"), nil),
+			`pods "p" is forbidden: [minimum cpu usage per Container is 1, but request is 10m, minimum memory usage per Container is 1Gi, but request is 1Mi]`},
+		"within": {corev1.LimitRangeItem{Type: "Container", Min: list("cpu", "100m"), Max: list("cpu", "1")}, sized(list("cpu", "1"), list("cpu", "1")), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := run(t, newLimitRanger(p(test.item)), write{kind: "Pod", resource: "pods", obj: test.pod}); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// quotaStore is a QuotaUpdater over a Memory, with guarded updates.
+type quotaStore struct {
+	mu sync.Mutex
+	*objects.Memory
+}
+
+func (s *quotaStore) Update(_ context.Context, next, old *corev1.ResourceQuota) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, _ := s.Kind(objects.ResourceQuotas).Get(old.Namespace, old.Name)
+	if o.GetResourceVersion() != old.ResourceVersion {
+		return store.ErrConflict
+	}
+	n, _ := strconv.Atoi(old.ResourceVersion)
+	next.ResourceVersion = strconv.Itoa(n + 1)
+	s.Put(objects.ResourceQuotas, next)
+	return nil
+}
+
+func (s *quotaStore) Read(_ context.Context, namespace, name string) (*corev1.ResourceQuota, error) {
+	o, ok := objects.Of[*corev1.ResourceQuota](s.Memory, objects.ResourceQuotas).Get(namespace, name)
+	if !ok {
+		return nil, store.ErrNotFound
+	}
+	return o, nil
+}
+
+func quotaOf(name string, hard, used corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name},
+		Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes}, Status: corev1.ResourceQuotaStatus{Hard: hard, Used: used}}
+}
+
+func TestResourceQuota(t *testing.T) {
+	for name, test := range map[string]struct {
+		quota *corev1.ResourceQuota
+		pod   *corev1.Pod
+		want  string
+		used  string
+	}{
+		"room": {quotaOf("q", list("pods", "2"), list("pods", "1")), pod(nil), "", "pods=2"},
+		"full": {quotaOf("q", list("pods", "1", "count/pods", "1"), list("pods", "1", "count/pods", "1")), pod(nil),
+			`pods "p" is forbidden: exceeded quota: q, requested: count/pods=1,pods=1, used: count/pods=1,pods=1, limited: count/pods=1,pods=1`, "count/pods=1,pods=1"},
+		"compute": {quotaOf("q", list("requests.cpu", "1"), list("requests.cpu", "750m")), sized(list("cpu", "500m"), nil),
+			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=750m, limited: requests.cpu=1`, "requests.cpu=750m"},
+		"left out": {quotaOf("q", list("limits.cpu", "1", "requests.memory", "1Gi"), list("limits.cpu", "0", "requests.memory", "0")), pod(nil),
+			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.memory for: c`, "limits.cpu=0,requests.memory=0"},
+		"not counted yet": {func() *corev1.ResourceQuota { q := quotaOf("q", list("pods", "2"), nil); q.Status.Hard = nil; return q }(), pod(nil),
+			`pods "p" is forbidden: status unknown for quota: q, resources: pods`, ""},
+		"out of scope": {quotaOf("q", list("pods", "0"), list("pods", "0"), corev1.ResourceQuotaScopeNotBestEffort), pod(nil), "", "pods=0"},
+		"not limited":  {quotaOf("q", list("services", "0"), list("services", "0")), pod(nil), "", "services=0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas, test.quota)}
+			c := config(s.Memory)
+			c.QuotaUpdater = s
+			if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: test.pod}); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			q, _ := s.Read(t.Context(), "web", "q")
+			if got := describeList(q.Status.Used); got != test.used {
+				t.Errorf("used %s, want %s", got, test.used)
+			}
+		})
+	}
+}
+
+func TestQuotaIsNeverGivenTwice(t *testing.T) {
+	s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas, quotaOf("q", list("pods", "10"), list("pods", "0")))}
+	c := config(s.Memory)
+	c.QuotaUpdater = s
+	one, two := newResourceQuota(c), newResourceQuota(c)
+	var wg sync.WaitGroup
+	admitted := make(chan bool, 40)
+	for i := range 40 {
+		p := one
+		if i%2 == 1 {
+			p = two
+		}
+		wg.Go(func() {
+			admitted <- run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}) == ""
+		})
+	}
+	wg.Wait()
+	close(admitted)
+	n := 0
+	for ok := range admitted {
+		if ok {
+			n++
+		}
+	}
+	q, _ := s.Read(t.Context(), "web", "q")
+	if used := describeList(q.Status.Used); n != 10 || used != "pods=10" {
+		t.Errorf("%d admitted, used %s", n, used)
+	}
+}
+
+func TestRefusedWriteIsNotCharged(t *testing.T) {
+	s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas,
+		quotaOf("a", list("pods", "10"), list("pods", "0")), quotaOf("b", list("pods", "0"), list("pods", "0")))}
+	c := config(s.Memory)
+	c.QuotaUpdater = s
+	if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: pod(nil)}); got == "" {
+		t.Fatal("admitted")
+	}
+	q, _ := s.Read(t.Context(), "web", "a")
+	if used := describeList(q.Status.Used); used != "pods=0" {
+		t.Errorf("quota a was charged: %s", used)
+	}
+}

@@ -1,0 +1,234 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+func account(name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name},
+		ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}
+}
+
+func TestServiceAccount(t *testing.T) {
+	p := newServiceAccount(config(objects.NewMemory().Put(objects.ServiceAccounts, account("default"))))
+	got := pod(func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}}}}
+	})
+	if err := run(t, p, write{kind: "Pod", resource: "pods", obj: got}); err != "" {
+		t.Fatal(err)
+	}
+	if got.Spec.ServiceAccountName != "default" || got.Spec.DeprecatedServiceAccount != "default" || len(got.Spec.ImagePullSecrets) != 1 {
+		t.Errorf("%+v", got.Spec)
+	}
+	if len(got.Spec.Volumes) != 1 || !strings.HasPrefix(got.Spec.Volumes[0].Name, "kube-api-access-") || len(got.Spec.Volumes[0].Name) != len("kube-api-access-")+5 {
+		t.Fatalf("%+v", got.Spec.Volumes)
+	}
+	want := []corev1.VolumeMount{{Name: got.Spec.Volumes[0].Name, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}}
+	if diff := cmp.Diff(want, got.Spec.Containers[0].VolumeMounts); diff != "" {
+		t.Error(diff)
+	}
+	if len(got.Spec.InitContainers[0].VolumeMounts) != 1 {
+		t.Error("a container with a mount of its own in that place got another")
+	}
+	projected := got.Spec.Volumes[0].Projected
+	if *projected.DefaultMode != 0o644 || *projected.Sources[0].ServiceAccountToken.ExpirationSeconds != 3607 || projected.Sources[1].ConfigMap.Name != "kube-root-ca.crt" {
+		t.Errorf("%+v", projected)
+	}
+
+	for name, test := range map[string]struct {
+		change  func(*corev1.Pod)
+		volumes int
+		want    string
+	}{
+		"opted out": {func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(false) }, 0, ""},
+		"missing account": {func(p *corev1.Pod) { p.Spec.ServiceAccountName = "none" }, 0,
+			`pods "p" is forbidden: error looking up service account web/none: serviceaccount "none" not found`},
+		"mirror pod": {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, 0, ""},
+		"mirror pod with account": {func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+			p.Spec.ServiceAccountName = "default"
+		}, 0, `pods "p" is forbidden: a mirror pod may not reference service accounts`},
+		"mirror pod with secret": {func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+			p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}}
+		}, 0, `pods "p" is forbidden: a mirror pod may not reference secrets`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := pod(test.change)
+			if got := run(t, p, write{kind: "Pod", resource: "pods", obj: o}); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if len(o.Spec.Volumes) != test.volumes {
+				t.Errorf("volumes %v", o.Spec.Volumes)
+			}
+		})
+	}
+}
+
+func TestDefaultServiceAccountIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := objects.NewMemory()
+		p := newServiceAccount(config(m))
+		go func() {
+			time.Sleep(300 * time.Millisecond)
+			m.Put(objects.ServiceAccounts, account("default"))
+		}()
+		if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); got != "" {
+			t.Error(got)
+		}
+		m.Delete(objects.ServiceAccounts, "web", "default")
+		start := time.Now()
+		if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); !strings.Contains(got, `serviceaccount "default" not found`) {
+			t.Error(got)
+		}
+		if waited := time.Since(start); waited > 2*time.Second {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+func TestPriority(t *testing.T) {
+	class := func(name string, value int32, global bool) *schedulingv1.PriorityClass {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: global, PreemptionPolicy: ptr.To(corev1.PreemptNever)}
+	}
+	m := objects.NewMemory().Put(objects.PriorityClasses, class("high", 1000, false))
+	p := newPriority(config(m))
+	for name, test := range map[string]struct {
+		change   func(*corev1.Pod)
+		priority int32
+		policy   corev1.PreemptionPolicy
+		want     string
+	}{
+		"none":    {func(*corev1.Pod) {}, 0, corev1.PreemptLowerPriority, ""},
+		"class":   {func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" }, 1000, corev1.PreemptNever, ""},
+		"missing": {func(p *corev1.Pod) { p.Spec.PriorityClassName = "low" }, 0, "", `pods "p" is forbidden: no PriorityClass with name low was found`},
+		"number": {func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](5) }, 5, "",
+			`pods "p" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`},
+		"policy": {func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever) }, 0, "",
+			`pods "p" is forbidden: the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := pod(test.change)
+			if got := run(t, p, write{kind: "Pod", resource: "pods", obj: o}); got != test.want {
+				t.Fatalf("%q, want %q", got, test.want)
+			}
+			if test.want == "" && (*o.Spec.Priority != test.priority || *o.Spec.PreemptionPolicy != test.policy) {
+				t.Errorf("%d, %s", *o.Spec.Priority, *o.Spec.PreemptionPolicy)
+			}
+		})
+	}
+	m.Put(objects.PriorityClasses, class("all", 7, true))
+	o := pod(nil)
+	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: o}); got != "" || o.Spec.PriorityClassName != "all" || *o.Spec.Priority != 7 {
+		t.Errorf("%s %+v", got, o.Spec)
+	}
+	want := `priorityclasses.scheduling.k8s.io "second" is forbidden: PriorityClass all is already marked as default. Only one default can exist`
+	if got := run(t, p, write{kind: "PriorityClass", resource: "scheduling.k8s.io/priorityclasses", obj: class("second", 1, true)}); got != want {
+		t.Error(got)
+	}
+}
+
+func TestTolerationsAndTaints(t *testing.T) {
+	o := pod(func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, Operator: corev1.TolerationOpExists}}
+	})
+	run(t, defaultTolerationSeconds{}, write{kind: "Pod", resource: "pods", obj: o})
+	if len(o.Spec.Tolerations) != 2 || o.Spec.Tolerations[1].Key != corev1.TaintNodeNotReady || *o.Spec.Tolerations[1].TolerationSeconds != 300 {
+		t.Errorf("%+v", o.Spec.Tolerations)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	for range 2 {
+		run(t, taintNodesByCondition{}, write{kind: "Node", resource: "nodes", obj: n})
+	}
+	if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "node.kubernetes.io/not-ready" || n.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
+		t.Errorf("%+v", n.Spec.Taints)
+	}
+	x := pod(func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"example.com/gpu": resource.MustParse("1"), "cpu": resource.MustParse("1")}
+	})
+	run(t, extendedResourceToleration{}, write{kind: "Pod", resource: "pods", obj: x})
+	if len(x.Spec.Tolerations) != 1 || x.Spec.Tolerations[0].Key != "example.com/gpu" {
+		t.Errorf("%+v", x.Spec.Tolerations)
+	}
+}
+
+func TestPodSecurity(t *testing.T) {
+	p := newPodSecurity(config(objects.NewMemory().Put(objects.Namespaces,
+		namespace("web", corev1.NamespaceActive, map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}),
+		namespace("free", corev1.NamespaceActive, nil))))
+	privileged := func(ns string) *corev1.Pod {
+		return pod(func(p *corev1.Pod) { p.Namespace, p.Spec.HostNetwork = ns, true })
+	}
+	want := `pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`
+	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: privileged("web")}); got != want {
+		t.Error(got)
+	}
+	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: privileged("free")}); got != "" {
+		t.Error(got)
+	}
+	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); got != "" {
+		t.Error(got)
+	}
+}
+
+func TestNodeRestriction(t *testing.T) {
+	self := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	bound := func(node string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Spec.NodeName = node }) }
+	mirror := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := bound("n1")
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	tainted := node("n1", nil)
+	tainted.Spec.Taints = []corev1.Taint{{Key: "x"}}
+	p := newNodeRestriction(config(objects.NewMemory().Put(objects.Pods, bound("n2"))))
+	for name, test := range map[string]struct {
+		w    write
+		want string
+	}{
+		"mirror pod": {write{kind: "Pod", resource: "pods", obj: mirror(nil)}, ""},
+		"other pod":  {write{kind: "Pod", resource: "pods", obj: bound("n1")}, `pods "p" is forbidden: pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
+		"mirror pod elsewhere": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })},
+			`pods "p" is forbidden: node "n1" can only create pods with spec.nodeName set to itself`},
+		"mirror pod with account": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })},
+			`pods "p" is forbidden: node "n1" can not create pods that reference a service account`},
+		"delete of another's pod": {write{op: admission.Delete, kind: "Pod", resource: "pods", old: bound("n2")},
+			`pods "p" is forbidden: node "n1" can only delete pods with spec.nodeName set to itself`},
+		"status of another's pod": {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n2"), old: bound("n2")},
+			`pods "p" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`},
+		"status":       {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n1"), old: bound("n1")}, ""},
+		"own node":     {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"kubernetes.io/hostname": "n1", "mine": "x", "node.kubernetes.io/x": "y"})}, ""},
+		"another node": {write{kind: "Node", resource: "nodes", obj: node("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
+		"restricted labels": {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"node-restriction.kubernetes.io/a": "", "x.k8s.io/b": ""})},
+			`nodes "n1" is forbidden: node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/a, x.k8s.io/b`},
+		"taints":  {write{op: admission.Update, kind: "Node", resource: "nodes", obj: tainted, old: node("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify taints`},
+		"removal": {write{op: admission.Update, kind: "Node", resource: "nodes", obj: node("n1", nil), old: node("n1", map[string]string{"kubernetes.io/role": "x"})}, `nodes "n1" is forbidden: is not allowed to modify labels: kubernetes.io/role`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.w.user = self
+			if got := run(t, p, test.w); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
