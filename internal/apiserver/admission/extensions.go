@@ -1,0 +1,170 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/compatibility"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// Access is what the plugins for users' webhooks and policies need of the server.
+type Access struct {
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Informers  informers.SharedInformerFactory
+	Mapper     meta.RESTMapper
+	Authorizer authorizer.Authorizer
+	Version    compatibility.EffectiveVersion
+	// Services finds the address of a webhook's service; Authentication adds
+	// credentials to calls (nil: none).
+	Services       webhook.ServiceResolver
+	Authentication webhook.AuthenticationInfoResolverWrapper
+}
+
+// Extensions are the plugins that run users' webhooks and CEL policies, by
+// name, for Config.Extensions. They cost nothing until the first object of
+// their kind exists: then connect is called, once, and the plugin that has
+// work is started. It runs until ctx ends.
+func Extensions(ctx context.Context, source objects.Source, connect func() (*Access, error)) map[string]admission.Interface {
+	access := sync.OnceValues(connect)
+	lazy := func(build func() (admission.Interface, error), kinds ...string) *extension {
+		return &extension{ctx: ctx, source: source, kinds: kinds, build: build, access: access}
+	}
+	return map[string]admission.Interface{
+		"MutatingAdmissionWebhook": mutatingExtension{lazy(func() (admission.Interface, error) {
+			return mutatingwebhook.NewMutatingWebhook(nil)
+		}, objects.MutatingWebhooks)},
+		"ValidatingAdmissionWebhook": validatingExtension{lazy(func() (admission.Interface, error) {
+			return validatingwebhook.NewValidatingAdmissionWebhook(nil)
+		}, objects.ValidatingWebhooks)},
+		"MutatingAdmissionPolicy": mutatingExtension{lazy(func() (admission.Interface, error) {
+			return mutatingpolicy.NewPlugin(nil)
+		}, objects.MutatingPolicies, objects.MutatingPolicyBindings)},
+		"ValidatingAdmissionPolicy": validatingExtension{lazy(func() (admission.Interface, error) {
+			return validatingpolicy.NewPlugin(nil)
+		}, objects.ValidatingPolicies, objects.ValidatingPolicyBindings)},
+	}
+}
+
+// extension is a plugin that starts when it is first needed.
+type extension struct {
+	always
+	ctx    context.Context
+	source objects.Source
+	kinds  []string // all of them must have an object before there is work
+	build  func() (admission.Interface, error)
+	access func() (*Access, error)
+
+	mu     sync.RWMutex // guards plugin
+	plugin admission.Interface
+}
+
+// get returns the plugin; nil while there is no work for it.
+func (e *extension) get() (admission.Interface, error) {
+	e.mu.RLock()
+	plugin := e.plugin
+	e.mu.RUnlock()
+	if plugin != nil || !e.needed() {
+		return plugin, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.plugin != nil {
+		return e.plugin, nil
+	}
+	plugin, err := e.start()
+	if err != nil {
+		return nil, fmt.Errorf("starting the admission of %s: %w", e.kinds[0], err)
+	}
+	e.plugin = plugin
+	return plugin, nil
+}
+
+func (e *extension) needed() bool {
+	for _, path := range e.kinds {
+		kind := e.source.Kind(path)
+		if kind == nil {
+			return false
+		}
+		some := false
+		for range kind.All("") {
+			some = true
+			break
+		}
+		if !some {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *extension) start() (admission.Interface, error) {
+	access, err := e.access()
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := e.build()
+	if err != nil {
+		return nil, err
+	}
+	initializer.New(access.Kubernetes, access.Dynamic, access.Informers, access.Authorizer,
+		utilfeature.DefaultFeatureGate, access.Version, e.ctx.Done(), access.Mapper).Initialize(plugin)
+	authentication := access.Authentication
+	if authentication == nil {
+		authentication = func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return r }
+	}
+	webhookinitializer.NewPluginInitializer(authentication, access.Services).Initialize(plugin)
+	if v, ok := plugin.(admission.InitializationValidator); ok {
+		if err := v.ValidateInitialization(); err != nil {
+			return nil, err
+		}
+	}
+	access.Informers.Start(e.ctx.Done())
+	access.Informers.WaitForCacheSync(e.ctx.Done())
+	return plugin, nil
+}
+
+type mutatingExtension struct{ *extension }
+
+func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	plugin, err := e.get()
+	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
+		return err
+	}
+	m, ok := plugin.(admission.MutationInterface)
+	if !ok {
+		return fmt.Errorf("%T does not mutate", plugin)
+	}
+	return m.Admit(ctx, a, o)
+}
+
+type validatingExtension struct{ *extension }
+
+func (e validatingExtension) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	plugin, err := e.get()
+	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
+		return err
+	}
+	v, ok := plugin.(admission.ValidationInterface)
+	if !ok {
+		return fmt.Errorf("%T does not validate", plugin)
+	}
+	return v.Validate(ctx, a, o)
+}
