@@ -1,13 +1,16 @@
 // Package controllertest runs a controller against client-go's fake
 // clientset, made to behave a little more like an API server: it generates
-// names, sets UIDs, resource versions and creation times, and counts
-// generations.
+// names, sets UIDs, resource versions and creation times, refuses stale
+// updates and keeps spec and status apart.
 package controllertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +38,7 @@ type Cluster struct {
 	Events *record.FakeRecorder
 
 	t       *testing.T
+	mu      sync.Mutex // makes updates and patches one at a time
 	writes  atomic.Int64
 	stopped chan struct{}
 }
@@ -42,8 +47,9 @@ type Cluster struct {
 // ends.
 func New(t *testing.T, objects ...runtime.Object) *Cluster {
 	c := &Cluster{t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000), stopped: make(chan struct{})}
-	c.Fake.PrependReactor("create", "*", c.admit)
-	c.Fake.PrependReactor("update", "*", c.admit)
+	c.Fake.PrependReactor("create", "*", c.create)
+	c.Fake.PrependReactor("update", "*", c.update)
+	c.Fake.PrependReactor("patch", "*", c.patch)
 	for _, o := range objects {
 		c.fill(o.(metav1.Object))
 		if err := c.Fake.Tracker().Add(o); err != nil {
@@ -64,19 +70,55 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 	return c
 }
 
-// admit fills in what the API server would, and lets the request pass.
-func (c *Cluster) admit(action clienttesting.Action) (bool, runtime.Object, error) {
-	var object runtime.Object
-	switch a := action.(type) {
-	case clienttesting.CreateActionImpl:
-		object = a.Object
-	case clienttesting.UpdateActionImpl:
-		object = a.Object
-	}
-	if o, ok := object.(metav1.Object); ok {
+// create fills in what the API server would.
+func (c *Cluster) create(action clienttesting.Action) (bool, runtime.Object, error) {
+	if o, ok := action.(clienttesting.CreateAction).GetObject().(metav1.Object); ok {
 		c.fill(o)
 	}
 	return false, nil, nil
+}
+
+// update refuses what is not based on the latest version, and lets an update
+// of the status change nothing but the status and annotations, and any other
+// everything but the status.
+func (c *Cluster) update(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	object := action.(clienttesting.UpdateAction).GetObject()
+	next, ok := object.(metav1.Object)
+	if !ok {
+		return false, nil, nil
+	}
+	resource, namespace := action.GetResource(), action.GetNamespace()
+	current, err := c.Fake.Tracker().Get(resource, namespace, next.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	if v := next.GetResourceVersion(); v != "" && v != current.(metav1.Object).GetResourceVersion() {
+		return true, nil, apierrors.NewConflict(resource.GroupResource(), next.GetName(), errors.New("the object has been modified"))
+	}
+	result, from := object.DeepCopyObject(), current
+	if action.GetSubresource() == "status" {
+		result, from = current.DeepCopyObject(), object
+		result.(metav1.Object).SetAnnotations(next.GetAnnotations())
+	}
+	if status := reflect.ValueOf(result).Elem().FieldByName("Status"); status.IsValid() {
+		status.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
+	}
+	c.fill(result.(metav1.Object))
+	return true, result, c.Fake.Tracker().Update(resource, result, namespace)
+}
+
+// patch gives a patched object a new version.
+func (c *Cluster) patch(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	handled, result, err := clienttesting.ObjectReaction(c.Fake.Tracker())(action)
+	if err != nil || !handled {
+		return handled, result, err
+	}
+	c.fill(result.(metav1.Object))
+	return true, result, c.Fake.Tracker().Update(action.GetResource(), result, action.GetNamespace())
 }
 
 func (c *Cluster) fill(o metav1.Object) {
@@ -148,16 +190,19 @@ func (c *Cluster) Pods(namespace string) []v1.Pod {
 	return list.Items
 }
 
-// SetReady makes a pod Running and ready since a time.
+// SetReady makes a pod Running and ready since a time, if it is still there.
 func (c *Cluster) SetReady(namespace, name string, since time.Time) {
 	c.t.Helper()
 	p, err := c.Fake.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return
+	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	p.Status.Phase = v1.PodRunning
 	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
-	if _, err := c.Fake.CoreV1().Pods(namespace).UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Fake.CoreV1().Pods(namespace).UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		c.t.Fatal(err)
 	}
 }

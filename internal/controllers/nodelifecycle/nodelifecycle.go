@@ -51,6 +51,9 @@ type nodes struct {
 	signs map[string]*sign
 	zones map[string]*zone
 	known map[string]membership
+	// granted are the nodes whose turn to be evicted has come, until they
+	// are ready again.
+	granted map[string]bool
 }
 
 // membership is how a node is counted in its zone.
@@ -72,6 +75,8 @@ func New(env *controller.Env) (controller.Controller, error) {
 		signs: map[string]*sign{},
 		zones: map[string]*zone{},
 		known: map[string]membership{},
+
+		granted: map[string]bool{},
 	}
 	c.queue = controller.NewQueue("node-lifecycle", c.sync)
 	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
@@ -182,6 +187,7 @@ func (c *nodes) forget(name string) {
 	}
 	delete(c.known, name)
 	delete(c.signs, name)
+	delete(c.granted, name)
 	changed := !equality.Semantic.DeepEqual(was, c.disruptions())
 	c.mu.Unlock()
 	if changed {
@@ -299,21 +305,26 @@ func (c *nodes) taint(ctx context.Context, node *v1.Node) error {
 // mayEvict says whether a node that is not ready should have its pods driven
 // away now, or else after how long to ask again (0: when zones change).
 func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
-	if ready(node) == v1.ConditionTrue {
-		return false, 0
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ready(node) == v1.ConditionTrue {
+		delete(c.granted, node.Name)
+		return false, 0
+	}
 	z := c.zones[zoneOf(node)]
 	if z == nil {
 		return false, 0
 	}
 	lost := everythingLost(c.zones, c.rates.threshold)
-	if evicting(node) {
+	if evicting(node) || c.granted[node.Name] {
 		return !lost, 0
 	}
 	wait, never := z.turn(c.rates.rate(z, lost), time.Now())
-	return wait == 0 && !never, wait
+	if wait > 0 || never {
+		return false, wait
+	}
+	c.granted[node.Name] = true
+	return true, 0
 }
 
 // reference names a node in an event.

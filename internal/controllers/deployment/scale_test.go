@@ -1,0 +1,184 @@
+package deployment
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func deploymentOf(replicas int32, surge, unavailable string) *apps.Deployment {
+	up, down := intstr.Parse(surge), intstr.Parse(unavailable)
+	labels := map[string]string{"app": "web"}
+	return &apps.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "d", Generation: 1},
+		Spec: apps.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+			Strategy: apps.DeploymentStrategy{
+				Type:          apps.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &apps.RollingUpdateDeployment{MaxSurge: &up, MaxUnavailable: &down},
+			},
+		},
+	}
+}
+
+// replicaSetOf makes a ReplicaSet of "size/available", created at the age-th
+// second.
+func replicaSetOf(name, sizes string, age int) *apps.ReplicaSet {
+	var replicas, available int32
+	if _, err := fmt.Sscanf(sizes, "%d/%d", &replicas, &available); err != nil {
+		panic(err)
+	}
+	return &apps.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(int64(age), 0)},
+		Spec:       apps.ReplicaSetSpec{Replicas: &replicas},
+		Status:     apps.ReplicaSetStatus{Replicas: replicas, AvailableReplicas: available},
+	}
+}
+
+func setsOf(current string, old ...string) sets {
+	var s sets
+	for i, o := range old {
+		s.old = append(s.old, replicaSetOf(fmt.Sprintf("old%d", i), o, i))
+	}
+	s.current = replicaSetOf("new", current, len(old))
+	return s
+}
+
+func words(scalings []scaling) string {
+	var out []string
+	for _, s := range scalings {
+		out = append(out, fmt.Sprintf("%s=%d", s.rs.Name, s.to))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestRollingUpdateSteps(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		replicas           int32
+		surge, unavailable string
+		sets               sets
+		grow               int32
+		shrink             string
+	}{
+		{"first roll-out", 3, "25%", "25%", setsOf("0/0"), 3, ""},
+		{"surge by one", 3, "25%", "25%", setsOf("0/0", "3/3"), 1, ""},
+		{"wait for the new pod", 3, "25%", "25%", setsOf("1/0", "3/3"), 1, ""},
+		{"new pod is available", 3, "25%", "25%", setsOf("1/1", "3/3"), 1, "old0=2"},
+		{"half", 10, "0", "50%", setsOf("0/0", "10/10"), 0, "old0=5"},
+		{"unhealthy old ones go first", 10, "0", "20%", setsOf("0/0", "5/5", "5/3"), 0, "old1=3"},
+		{"all old are broken", 3, "1", "0", setsOf("1/0", "3/0"), 1, ""},
+		{"several old", 4, "0", "50%", setsOf("2/2", "1/1", "1/1"), 2, "old0=0 old1=0"},
+		{"too many new", 2, "1", "0", setsOf("5/5"), 2, ""},
+		{"both zero is one unavailable", 2, "0", "0%", setsOf("0/0", "2/2"), 0, "old0=1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := deploymentOf(c.replicas, c.surge, c.unavailable)
+			if got := growCurrent(d, c.sets); got != c.grow {
+				t.Errorf("current grows to %d, want %d", got, c.grow)
+			}
+			if got := words(shrinkOld(d, c.sets)); got != c.shrink {
+				t.Errorf("old shrink to %q, want %q", got, c.shrink)
+			}
+		})
+	}
+}
+
+func TestProportionalScaling(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		to   int32
+		max  string
+		sets sets
+		want string
+	}{
+		{"up in the middle of a roll-out", 15, "13", setsOf("5/5", "8/8"), "old0=11 new=7"},
+		{"down in the middle of a roll-out", 5, "13", setsOf("5/5", "8/8"), "old0=5 new=3"},
+		{"to zero", 0, "13", setsOf("5/5", "8/8"), "old0=0 new=0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, rs := range c.sets.all() {
+				rs.Annotations = map[string]string{maxAnnotation: c.max, desiredAnnotation: "10"}
+			}
+			d := deploymentOf(c.to, "3", "2")
+			if !needsRescale(d, c.sets) {
+				t.Error("needs no rescaling")
+			}
+			if got := words(rescale(d, c.sets)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHistoryLimit(t *testing.T) {
+	d := deploymentOf(1, "1", "0")
+	d.Spec.RevisionHistoryLimit = new(int32)
+	*d.Spec.RevisionHistoryLimit = 1
+	var old []*apps.ReplicaSet
+	for i, revision := range []string{"3", "1", "2"} {
+		rs := replicaSetOf("r"+revision, "0/0", i)
+		rs.Annotations = map[string]string{revisionAnnotation: revision}
+		old = append(old, rs)
+	}
+	old = append(old, replicaSetOf("running", "1/1", 9))
+	var names []string
+	for _, rs := range expired(d, old) {
+		names = append(names, rs.Name)
+	}
+	if got := strings.Join(names, " "); got != "r1 r2" {
+		t.Errorf("deleted %q", got)
+	}
+}
+
+// The hash depends on the template and the number of collisions alone.
+func TestTemplateHashIsStable(t *testing.T) {
+	d := deploymentOf(1, "1", "0")
+	first := templateHash(&d.Spec.Template, nil)
+	d.Spec.Replicas = nil
+	if second := templateHash(&d.Spec.Template, nil); first != second {
+		t.Errorf("%s and %s", first, second)
+	}
+	one := int32(1)
+	if second := templateHash(&d.Spec.Template, &one); first == second {
+		t.Errorf("a collision gives the same hash %s", first)
+	}
+}
+
+func TestProgressDeadline(t *testing.T) {
+	d := deploymentOf(2, "1", "0")
+	deadline := int32(600)
+	d.Spec.ProgressDeadlineSeconds = &deadline
+	start := time.Unix(1000000, 0)
+	s := setsOf("2/0")
+	step := func(now time.Time) string {
+		status, recheck := rolloutStatus(d, s, now)
+		d.Status = status
+		c := condition(&status, apps.DeploymentProgressing)
+		return fmt.Sprintf("%s %s %v", c.Status, c.Reason, recheck)
+	}
+	if got := step(start); got != "True ReplicaSetUpdated 10m1s" {
+		t.Error(got)
+	}
+	if got := step(start.Add(5 * time.Minute)); got != "True ReplicaSetUpdated 5m1s" {
+		t.Error(got)
+	}
+	if got := step(start.Add(601 * time.Second)); got != "False ProgressDeadlineExceeded 0s" {
+		t.Error(got)
+	}
+	s.current.Status.ReadyReplicas, s.current.Status.AvailableReplicas = 2, 2
+	if got := step(start.Add(700 * time.Second)); got != "True NewReplicaSetAvailable 0s" {
+		t.Error(got)
+	}
+	if c := condition(&d.Status, apps.DeploymentAvailable); c.Status != v1.ConditionTrue || c.Message != "Deployment has minimum availability." {
+		t.Error(c)
+	}
+}

@@ -1,0 +1,68 @@
+package podgc
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+func pod(name, node string, phase v1.PodPhase, age time.Duration) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
+		Spec:       v1.PodSpec{NodeName: node},
+		Status:     v1.PodStatus{Phase: phase},
+	}
+}
+
+func names(c *controllertest.Cluster) func() string {
+	return func() (out string) {
+		for _, p := range c.Pods("default") {
+			out += p.Name + " "
+		}
+		return out
+	}
+}
+
+func TestOrphansOfLostNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
+		c := controllertest.New(t, node, pod("a", "lost", v1.PodRunning, 0), pod("b", "never", v1.PodRunning, 0), pod("c", "", v1.PodPending, 0))
+		c.Run(New)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := names(c)(); got != "a c " {
+			t.Errorf("got %q", got)
+		}
+		if err := c.Fake.CoreV1().Nodes().Delete(t.Context(), "lost", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(39 * time.Second)
+		synctest.Wait()
+		if got := names(c)(); got != "a c " {
+			t.Errorf("in quarantine: got %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := names(c)(); got != "c " {
+			t.Errorf("after quarantine: got %q", got)
+		}
+	})
+}
+
+func TestTooManyFinished(t *testing.T) {
+	c := controllertest.New(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("running", "n", v1.PodRunning, time.Hour))
+	for i := range 5 {
+		if err := c.Fake.Tracker().Add(pod(fmt.Sprint("done", i), "n", v1.PodSucceeded, time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Env.Options.TerminatedPodGCThreshold = 2
+	c.Run(New)
+	controllertest.Eventually(t, names(c), "done0 done1 running ")
+}

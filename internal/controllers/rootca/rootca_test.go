@@ -1,0 +1,51 @@
+package rootca_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/controllers/rootca"
+	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEveryNamespaceGetsBoth(t *testing.T) {
+	going := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}}
+	c := controllertest.New(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, going)
+	c.Env.Options.RootCA = []byte("PEM")
+	c.Run(rootca.New)
+	c.Run(serviceaccount.New)
+	state := func(namespace string) func() string {
+		return func() string {
+			out := ""
+			if m, err := c.Fake.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); err == nil {
+				out += m.Data["ca.crt"]
+			}
+			if _, err := c.Fake.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
+				out += " default"
+			}
+			return out
+		}
+	}
+	controllertest.Eventually(t, state("one"), "PEM default")
+	if _, err := c.Fake.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "two"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, state("two"), "PEM default")
+	changed := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "forged"}}
+	if _, err := c.Fake.CoreV1().ConfigMaps("one").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fake.CoreV1().ServiceAccounts("one").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, state("one"), "PEM default")
+	if got := state("going")(); got != "" {
+		t.Errorf("a namespace that is going got %q", got)
+	}
+}
