@@ -22,26 +22,25 @@ const Root = "/var/lib/coracle"
 // written before anything is started and removed last, so that whatever was
 // left behind by a kill -9 can be found again.
 type Record struct {
-	Name           string    `json:"name"`
-	Slot           int       `json:"slot"` // sets the default ports and address ranges
-	DataDir        string    `json:"dataDir"`
-	Kubeconfig     string    `json:"kubeconfig"`           // the file the context was merged into
-	PreviousCtx    string    `json:"previousContext"`      // the context to make current again
-	PID            int       `json:"pid"`                  // of the process, 0 when none
-	PIDStart       uint64    `json:"pidStart"`             // its start time in clock ticks since boot
-	Server         string    `json:"server"`               // URL of the API server
-	Bridge         string    `json:"bridge"`               // network interface of the pods
-	NFTable        string    `json:"nftTable"`             // nftables table of the proxy
-	CgroupRoot     string    `json:"cgroupRoot"`           // below which the pods' cgroups are
-	ExternalCRI    string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
-	ServiceCIDR    string    `json:"serviceCIDR"`
-	ClusterCIDR    string    `json:"clusterCIDR"`
-	Arguments      []string  `json:"arguments"` // of `up`, for the next start
-	Started        time.Time `json:"started"`
-	BinaryVersion  string    `json:"binaryVersion"`
-	EtcdServers    []string  `json:"etcdServers,omitzero"`
-	ControlOnly    bool      `json:"controlOnly,omitzero"` // no node in this process
-	ContainerdSock string    `json:"containerdSocket,omitzero"`
+	Name          string    `json:"name"`
+	Slot          int       `json:"slot"` // sets the default ports and address ranges
+	DataDir       string    `json:"dataDir"`
+	Kubeconfig    string    `json:"kubeconfig"`           // the file the context was merged into
+	PreviousCtx   string    `json:"previousContext"`      // the context to make current again
+	PID           int       `json:"pid"`                  // of the process, 0 when none
+	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
+	Server        string    `json:"server"`               // URL of the API server
+	Bridge        string    `json:"bridge"`               // network interface of the pods
+	NFTable       string    `json:"nftTable"`             // nftables table of the proxy
+	CgroupRoot    string    `json:"cgroupRoot"`           // below which the pods' cgroups are
+	ExternalCRI   string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
+	ServiceCIDR   string    `json:"serviceCIDR"`
+	ClusterCIDR   string    `json:"clusterCIDR"`
+	BundleDir     string    `json:"bundleDir"` // of the container runtime
+	Started       time.Time `json:"started"`
+	BinaryVersion string    `json:"binaryVersion"`
+	EtcdServers   []string  `json:"etcdServers,omitzero"`
+	ControlOnly   bool      `json:"controlOnly,omitzero"` // no node in this process
 }
 
 // ErrNoCluster says that no cluster of that name is on this machine.

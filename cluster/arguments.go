@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/component"
+)
+
+// parseArguments sets up the components' flags: the cluster's own values
+// first, then what the user handed through.
+func (c *Cluster) parseArguments() error {
+	o := &c.options
+	c.api = component.NewAPIServerFlags()
+	c.api.BindAddress = net.ParseIP(o.BindAddress)
+	if c.api.BindAddress == nil {
+		return fmt.Errorf("--bind-address=%s: not an IP address", o.BindAddress)
+	}
+	c.api.AdvertiseAddress = o.NodeIP
+	c.api.SecurePort = o.Ports.Secure
+	c.api.EtcdServers = o.EtcdServers
+	c.api.ServiceClusterIPRange = o.ServiceCIDR
+	c.api.CertDir = filepath.Join(o.DataDir, "pki")
+
+	c.manager = component.NewControllerManager()
+	m := c.manager.Options
+	m.AllocateNodeCIDRs = true
+	m.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
+	m.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
+	c.manager.Leader.LeaderElect = false // there is one of each in the process
+
+	c.scheduler = component.NewScheduler()
+	c.scheduler.Leader.LeaderElect = false
+
+	return errors.Join(
+		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
+		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
+		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),
+		c.api.Validate(),
+	)
+}
+
+func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error {
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	addFlags(fs)
+	return component.Set(name, fs, arguments)
+}
+
+// clusterDNS is the tenth address of each Service range.
+func clusterDNS(serviceCIDR string) ([]string, error) {
+	var addresses []string
+	for _, s := range strings.Split(serviceCIDR, ",") {
+		_, r, err := net.ParseCIDR(s)
+		if err != nil {
+			return nil, err
+		}
+		ip, err := netutils.GetIndexedIP(r, 10)
+		if err != nil {
+			return nil, fmt.Errorf("the range %s is too small for the cluster DNS: %w", s, err)
+		}
+		addresses = append(addresses, ip.String())
+	}
+	return addresses, nil
+}

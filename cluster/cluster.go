@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/etcd"
+	"github.com/coracle-io/coracle/internal/store/mem"
+)
+
+// Cluster is a cluster in this process.
+//
+//	store ─┐                         ┌─ controllers
+//	keys ──┼─► API server ─ ready ───┼─ scheduler
+//	       │                         └─ node: kubelet, proxy, DNS ◄─ runtime
+//	       └─ runtime (started at once, for it takes the longest)
+type Cluster struct {
+	options    Options
+	log        *logging.Log
+	keys       *pki.Directory
+	admin      *pki.Certificate
+	api        *component.APIServerFlags
+	manager    *component.ControllerManager
+	scheduler  *component.Scheduler
+	node       *node // nil without one
+	apiReady   chan struct{}
+	ready      chan struct{}
+	cancel     context.CancelFunc
+	mu         sync.Mutex // guards kubernetes
+	kubernetes kubernetes.Interface
+}
+
+// New checks the options and prepares a cluster; nothing runs before Run.
+func New(o Options) (*Cluster, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		options: o, log: logging.New(o.Log, o.LogLevels),
+		apiReady: make(chan struct{}), ready: make(chan struct{}),
+	}
+	if err := c.parseArguments(); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.keys, err = pki.Open(filepath.Join(o.DataDir, "pki"), clock.RealClock{}); err != nil {
+		return nil, fmt.Errorf("open the cluster's keys: %w", err)
+	}
+	if c.admin, err = c.keys.Issue(pki.Admin()); err != nil {
+		return nil, err
+	}
+	if !o.WithoutNode {
+		if c.node, err = newNode(c); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// APIReady is closed once the API server answers.
+func (c *Cluster) APIReady() <-chan struct{} { return c.apiReady }
+
+// Ready is closed once the node is Ready; without a node, once the API server
+// answers.
+func (c *Cluster) Ready() <-chan struct{} { return c.ready }
+
+// AdminKubeconfig reaches the API server at a URL as cluster admin.
+func (c *Cluster) AdminKubeconfig(server string) *clientcmdapi.Config {
+	return pki.Kubeconfig{
+		Cluster: c.options.Name, Server: server, User: c.options.Name, Authority: c.keys.Cluster(), Identity: c.admin, Embed: true,
+	}.Config()
+}
+
+// Client is a client with a cluster admin's rights that needs no socket; nil
+// before APIReady.
+func (c *Cluster) Client() kubernetes.Interface {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kubernetes
+}
+
+// Run runs the cluster until ctx ends or a part fails for good.
+func (c *Cluster) Run(ctx context.Context) error {
+	c.log.CaptureKlog()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	c.run(g, ctx, "pki", c.keys.Run)
+	if c.node != nil {
+		c.run(g, ctx, "containerd", c.node.runRuntime)
+	}
+	s, err := c.openStore(g, ctx)
+	if err != nil {
+		cancel()
+		return errors.Join(err, ignoreCanceled(g.Wait()))
+	}
+	if err := c.start(g, ctx, s); err != nil {
+		cancel()
+		return errors.Join(err, ignoreCanceled(g.Wait()))
+	}
+	return ignoreCanceled(g.Wait())
+}
+
+// Stop ends a Run whose result arrives on ended, and waits for it.
+func (c *Cluster) Stop(cancel context.CancelFunc, ended <-chan error) error {
+	cancel()
+	return <-ended
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// run starts one component, with a logger of its own. A component that ends
+// with an error ends the cluster.
+func (c *Cluster) run(g *errgroup.Group, ctx context.Context, name string, f func(context.Context) error) {
+	g.Go(func() error {
+		if err := f(c.log.Context(ctx, name)); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// openStore opens the store and looks after it in g.
+func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store, error) {
+	switch {
+	case c.options.InMemory:
+		return mem.New(), nil
+	case len(c.api.EtcdServers) > 0:
+		external, err := c.api.Dial(c.log.Context(ctx, "etcd"))
+		if err != nil {
+			return nil, fmt.Errorf("reach etcd: %w", err)
+		}
+		c.run(g, ctx, "etcd", func(ctx context.Context) error {
+			<-ctx.Done()
+			return external.Close()
+		})
+		return external, nil
+	}
+	config := etcd.Config{Dir: filepath.Join(c.options.DataDir, "etcd")}
+	if port := c.options.Ports.Etcd; port != 0 {
+		config.ClientURL = fmt.Sprintf("http://127.0.0.1:%d", port)
+	}
+	embedded, err := etcd.Embed(c.log.Context(ctx, "etcd"), config)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+	}
+	c.options.Progress("etcd is up")
+	c.run(g, ctx, "etcd", embedded.Run)
+	return embedded, nil
+}
+
+// start brings up the control plane on the store, and then the node.
+func (c *Cluster) start(g *errgroup.Group, ctx context.Context, s store.Store) error {
+	api, err := component.NewAPIServer(c.api, s, c.keys)
+	if err != nil {
+		return err
+	}
+	listener, err := c.api.Listen()
+	if err != nil {
+		return err
+	}
+	c.run(g, ctx, "apiserver", func(ctx context.Context) error { return api.Run(ctx, listener) })
+	select {
+	case <-api.Ready():
+	case <-ctx.Done():
+		return nil // g knows why
+	}
+	admin, err := api.Provider.As("kubernetes-admin", "system:masters", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.kubernetes = admin.Kubernetes
+	c.mu.Unlock()
+	close(c.apiReady)
+	c.options.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.api.SecurePort)))
+
+	c.run(g, ctx, "controller-manager", func(ctx context.Context) error { return c.manager.RunWith(ctx, api.Provider) })
+	c.run(g, ctx, "scheduler", func(ctx context.Context) error { return c.scheduler.RunWith(ctx, api.Provider) })
+	if c.node == nil {
+		close(c.ready)
+		return nil
+	}
+	return c.node.start(g, ctx, api.Provider)
+}
+
+// Logger returns the logger of a component of this cluster.
+func (c *Cluster) logger(name string) klog.Logger { return c.log.Component(name) }

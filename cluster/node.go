@@ -1,0 +1,201 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/containerd"
+	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/podnet"
+)
+
+// RunDir is where a cluster's sockets are unless told otherwise.
+func RunDir(name string) string { return "/run/coracle/" + name }
+
+// node is the part of a cluster that runs containers.
+type node struct {
+	cluster *Cluster
+	kubelet *component.Kubelet
+	runtime *containerd.Runtime // nil: one that others run
+	network *podnet.Network
+	proxy   *component.Proxy
+	dns     *component.DNS
+}
+
+func newNode(c *Cluster) (*node, error) {
+	o := &c.options
+	n := &node{cluster: c, kubelet: component.NewKubelet()}
+	k := n.kubelet
+	k.NodeName = o.NodeName
+	k.RootDir = filepath.Join(o.DataDir, "kubelet")
+	if o.NodeIP != nil {
+		k.NodeIPs = []string{o.NodeIP.String()}
+	}
+	k.HealthzPort = int32(o.Ports.KubeletHealthz)
+	k.FailSwapOn = false
+	k.Configuration.Port = int32(o.Ports.Kubelet)
+	k.Configuration.CgroupRoot = o.CgroupRoot
+	k.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
+	var err error
+	if k.Configuration.ClusterDNS, err = clusterDNS(o.ServiceCIDR); err != nil {
+		return nil, err
+	}
+	k.Configuration.ContainerRuntimeEndpoint = o.ContainerRuntimeEndpoint
+	if o.ContainerRuntimeEndpoint == "" {
+		if n.runtime, err = containerd.New(runtimeConfig(o.BundleDir, o.DataDir, o.RunDir, o.CgroupRoot)); err != nil {
+			return nil, err
+		}
+		k.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
+	}
+	n.network = podnet.New(networkConfig(o.Name, o.DataDir, o.ClusterCIDR))
+	n.proxy = component.NewProxy()
+	n.proxy.Table = o.NFTable
+	n.proxy.NodeName = o.NodeName
+	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
+	n.proxy.ClusterCIDR = o.ClusterCIDR
+	n.dns = component.NewDNS()
+	n.dns.ClusterDNS = k.Configuration.ClusterDNS
+	return n, errors.Join(
+		parse("kubelet", k.AddFlags, o.KubeletArgs),
+		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
+	)
+}
+
+func runtimeConfig(bundle, dataDir, runDir, cgroupRoot string) containerd.Config {
+	return containerd.Config{
+		BundleDir: bundle, DataDir: filepath.Join(dataDir, "containerd"), RunDir: filepath.Join(runDir, "containerd"),
+		CNIConfDir: filepath.Join(dataDir, "cni", "conf"), RegistryDir: filepath.Join(dataDir, "registries"), CgroupRoot: cgroupRoot,
+	}
+}
+
+func networkConfig(name, dataDir, clusterCIDR string) podnet.Config {
+	c := podnet.Config{
+		Name: name, CNIConfDir: filepath.Join(dataDir, "cni", "conf"), LeaseDir: filepath.Join(dataDir, "cni", "leases"),
+	}
+	for _, s := range strings.Split(clusterCIDR, ",") {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			c.ClusterCIDRs = append(c.ClusterCIDRs, p)
+		}
+	}
+	return c
+}
+
+// Purge ends the containers of a cluster whose process has ended, and takes
+// its pod network, Service rules and mounts away.
+func Purge(ctx context.Context, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	if o.ContainerRuntimeEndpoint == "" {
+		runtime, err := containerd.New(runtimeConfig(o.BundleDir, o.DataDir, o.RunDir, o.CgroupRoot))
+		if err != nil {
+			return err
+		}
+		if err := runtime.Purge(ctx); err != nil {
+			return fmt.Errorf("remove the containers: %w", err)
+		}
+	}
+	return errors.Join(
+		podnet.New(networkConfig(o.Name, o.DataDir, o.ClusterCIDR)).Remove(),
+		component.RemoveProxyRules(o.NFTable),
+	)
+}
+
+func (n *node) runRuntime(ctx context.Context) error {
+	if n.runtime == nil {
+		return nil
+	}
+	return n.runtime.Run(ctx)
+}
+
+// start runs the node's components and returns; Ready follows when the node is.
+func (n *node) start(g *errgroup.Group, ctx context.Context, provider client.Provider) error {
+	c := n.cluster
+	own, err := provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	c.run(g, ctx, "podnet", func(ctx context.Context) error { return n.follow(ctx, own) })
+	c.run(g, ctx, "kubelet", func(ctx context.Context) error { return n.runKubelet(ctx, provider) })
+	c.run(g, ctx, "proxy", func(ctx context.Context) error { return n.proxy.RunWith(ctx, provider) })
+	c.run(g, ctx, "dns", func(ctx context.Context) error { return n.dns.RunWith(ctx, provider) })
+	return nil
+}
+
+func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
+	if n.runtime != nil {
+		select {
+		case <-n.runtime.Ready():
+			n.cluster.options.Progress("containerd is up")
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	config, err := n.kubelet.Config(provider)
+	if err != nil {
+		return err
+	}
+	keys := n.cluster.keys
+	serving, err := keys.Issue(pki.Kubelet(config.NodeName, nil, append(config.NodeIPs, net.IPv4(127, 0, 0, 1))))
+	if err != nil {
+		return err
+	}
+	config.GetCertificate = serving.GetCertificate
+	config.ClientCAs = func() *x509.CertPool { return keys.Cluster().Pool() }
+	k, err := kubelet.New(config)
+	if err != nil {
+		return err
+	}
+	return k.Run(ctx)
+}
+
+// follow watches the node's own object: it sets up the pod network once the
+// pod CIDRs are assigned, and tells when the node is Ready.
+func (n *node) follow(ctx context.Context, own *client.Client) error {
+	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.NodeName))
+	var configured []string
+	var ready sync.Once
+	take := func(obj any) {
+		nd := obj.(*v1.Node)
+		if len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
+			if err := n.network.Configure(nd.Spec.PodCIDRs); err != nil {
+				klog.FromContext(ctx).Error(err, "Setting up the pod network failed; it is tried again with the node's next status")
+			} else {
+				configured = nd.Spec.PodCIDRs
+				n.cluster.options.Progress("pod network is " + strings.Join(configured, ", "))
+			}
+		}
+		for _, c := range nd.Status.Conditions {
+			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+				ready.Do(func() {
+					n.cluster.options.Progress("node " + nd.Name + " is Ready")
+					close(n.cluster.ready)
+				})
+			}
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: take, UpdateFunc: func(_, obj any) { take(obj) },
+	}); err != nil {
+		return err
+	}
+	informer.RunWithContext(ctx)
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coracle-io/coracle/internal/host"
+)
+
+// The process in the background tells its progress through a pipe, one line
+// a stage; the last line is readyStage.
+const (
+	progressEnv = "CORACLE_PROGRESS_FD"
+	progressFD  = 3
+	readyStage  = "ready"
+)
+
+// startedInBackground reports whether this process is the one that another
+// `up` started to stay behind.
+func (f *upFlags) startedInBackground() bool { return f.foreground && os.Getenv(progressEnv) != "" }
+
+// reporter returns where progress goes, and what ends the reporting.
+func (f *upFlags) reporter() (report func(string), done func()) {
+	if !f.startedInBackground() {
+		return func(stage string) { fmt.Fprintln(os.Stderr, "coracle:", stage) }, func() {}
+	}
+	pipe := os.NewFile(progressFD, "progress")
+	report = func(stage string) { _, _ = fmt.Fprintln(pipe, stage) } // the reader may have gone; the cluster goes on
+	return report, func() { _ = pipe.Close() }
+}
+
+// upInBackground starts the cluster in a process of its own session and
+// prints its progress until it is ready.
+func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
+	logFile := filepath.Join(rec.DataDir, "coracle.log")
+	if err := os.MkdirAll(rec.DataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)
+	}
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, append(os.Args[1:], "--foreground")...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", progressEnv, progressFD))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the cluster: %w", err)
+	}
+	_ = w.Close()
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+
+	stages := make(chan string)
+	go func() {
+		defer close(stages)
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			stages <- lines.Text()
+		}
+	}()
+	timeout := time.NewTimer(f.timeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case stage, ok := <-stages:
+			switch {
+			case !ok:
+				<-exited
+				return fmt.Errorf("the cluster ended while it was starting: %s", lastError(logFile))
+			case stage == readyStage:
+				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
+				return nil
+			default:
+				fmt.Printf("  %5.2f s  %s\n", time.Since(started).Seconds(), stage)
+			}
+		case <-timeout.C:
+			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or take it away with coracle down", f.timeout, logFile)
+		case <-ctx.Done():
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			<-exited
+			return ctx.Err()
+		}
+	}
+}
+
+// lastError is the last line of the log that the command line wrote.
+func lastError(logFile string) string {
+	raw, err := os.ReadFile(logFile)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if after, ok := strings.CutPrefix(lines[i], "coracle: "); ok {
+			return after
+		}
+	}
+	return "see " + logFile
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/host"
+)
+
+func downCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "down",
+		Short:   "Take a cluster away without a trace, its data included",
+		GroupID: "cluster",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return down(cmd.Context(), host.NewRegistry(host.Root), name)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "coracle", "name of the cluster")
+	return cmd
+}
+
+func down(ctx context.Context, registry host.Registry, name string) error {
+	rec, err := registry.Get(name)
+	if errors.Is(err, host.ErrNoCluster) {
+		fmt.Printf("Nothing to take down: no cluster %s is on this machine.\n", name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := rec.Stop(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	runDir := cluster.RunDir(name)
+	if !rec.ControlOnly && rec.ExternalCRI == "" {
+		if err := cluster.PurgeRuntime(ctx, rec.BundleDir, rec.DataDir, runDir, rec.CgroupRoot); err != nil {
+			return err
+		}
+	}
+	err = errors.Join(
+		host.UnmountBelow(rec.DataDir, runDir),
+		host.DeleteTables(rec.NFTable),
+		host.DeleteLink(rec.Bridge),
+		host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx),
+	)
+	if err != nil { // what is mounted must not be removed
+		return err
+	}
+	if err := errors.Join(host.RemoveDir(rec.DataDir), host.RemoveDir(runDir)); err != nil {
+		return err
+	}
+	if err := registry.Delete(name); err != nil {
+		return err
+	}
+	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
+	return nil
+}

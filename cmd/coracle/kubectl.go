@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+)
+
+// kubectlCommand is the whole of kubectl.
+func kubectlCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubectl",
+		Short:              "Run kubectl, of this version",
+		GroupID:            "cluster",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			os.Args = append([]string{"kubectl"}, args...)
+			inner := kubectl.NewKubectlCommand(kubectl.KubectlOptions{
+				PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
+				Arguments:     os.Args,
+				ConfigFlags:   genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50),
+				IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+			})
+			inner.SetArgs(args)
+			return inner.ExecuteContext(cmd.Context())
+		},
+	}
+}

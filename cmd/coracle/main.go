@@ -1,0 +1,65 @@
+// Command coracle is a whole Kubernetes in one binary: `coracle up` runs a
+// cluster in one process, and each component runs alone by its own name.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-io/coracle/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string) int {
+	root := command()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, context.Canceled) {
+		return 0
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintln(os.Stderr, "coracle:", line)
+	}
+	return 1
+}
+
+// command is the table of subcommands.
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "coracle",
+		Short:         "A whole Kubernetes in one small fast binary",
+		Version:       version.Kubernetes,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: "cluster", Title: "A cluster on this machine:"},
+		&cobra.Group{ID: "component", Title: "One component alone, over HTTPS:"},
+	)
+	root.AddCommand(
+		upCommand(),
+		downCommand(),
+		statusCommand(),
+		kubectlCommand(),
+		apiServerCommand(),
+		controllerManagerCommand(),
+		schedulerCommand(),
+		kubeletCommand(),
+		proxyCommand(),
+		dnsCommand(),
+	)
+	return root
+}

@@ -1,0 +1,253 @@
+package component
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/admission"
+	"github.com/coracle-io/coracle/internal/apiserver/authn"
+	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
+	"github.com/coracle-io/coracle/internal/apiserver/authz"
+	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/etcd"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// APIServer is an API server over a store and a directory of certificates.
+type APIServer struct {
+	flags  *APIServerFlags
+	keys   *pki.Directory
+	cache  *watchcache.Cache
+	server *apiserver.Server
+	tls    *tls.Config
+	// Provider hands out clients of this server that need no socket.
+	Provider *client.InProcess
+	ready    chan struct{}
+}
+
+// RunAPIServer runs the API server of a process of its own.
+func RunAPIServer(ctx context.Context, f *APIServerFlags) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	if len(f.EtcdServers) == 0 {
+		return errors.New("the API server alone needs --etcd-servers; coracle up brings an etcd of its own")
+	}
+	external, err := etcd.Dial(f.etcd(), klog.FromContext(ctx))
+	if err != nil {
+		return fmt.Errorf("--etcd-servers: %w", err)
+	}
+	defer func() { _ = external.Close() }()
+	keys, err := pki.Open(f.CertDir, clock.RealClock{})
+	if err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
+	}
+	s, err := NewAPIServer(f, external, keys)
+	if err != nil {
+		return err
+	}
+	listener, err := f.Listen()
+	if err != nil {
+		return err
+	}
+	return together(ctx, keys.Run, func(ctx context.Context) error { return s.Run(ctx, listener) })
+}
+
+func (f *APIServerFlags) etcd() etcd.Endpoints {
+	return etcd.Endpoints{URLs: f.EtcdServers, CAFile: f.EtcdCAFile, CertFile: f.EtcdCertFile, KeyFile: f.EtcdKeyFile}
+}
+
+// Dial opens the store of --etcd-servers.
+func (f *APIServerFlags) Dial(ctx context.Context) (*etcd.External, error) {
+	return etcd.Dial(f.etcd(), klog.FromContext(ctx))
+}
+
+// Listen opens the secure port.
+func (f *APIServerFlags) Listen() (net.Listener, error) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: f.BindAddress, Port: f.SecurePort})
+	if err != nil {
+		return nil, fmt.Errorf("port %d is taken: stop what listens there, or choose another with --secure-port (%w)", f.SecurePort, err)
+	}
+	return l, nil
+}
+
+// NewAPIServer builds an API server; Run must follow.
+func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
+	a := &APIServer{flags: f, keys: keys, ready: make(chan struct{})}
+	resources := all.All()
+	a.cache = watchcache.New(s, resources)
+	source := objects.Cache{Cache: a.cache}
+	refresh := func(ctx context.Context) error {
+		_, err := a.cache.Fresh(ctx)
+		return err
+	}
+	audiences := f.APIAudiences
+	if len(audiences) == 0 {
+		audiences = f.ServiceAccountIssuers
+	}
+	tokens := serviceaccount.Options{
+		Issuers: f.ServiceAccountIssuers, Audiences: audiences, Keys: keys.TokenKeys(), Objects: source,
+		Clock: clock.RealClock{}, Refresh: refresh, MaxExpiration: f.ServiceAccountMax, ExtendExpiration: f.ServiceAccountExtend,
+	}
+	clientCA, err := f.clientCA(keys)
+	if err != nil {
+		return nil, err
+	}
+	authenticators, err := authn.New(authn.Config{
+		ClientCA: clientCA, FrontProxy: authn.DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
+		ServiceAccounts: &tokens, BootstrapTokens: f.BootstrapTokens, TokenFile: f.TokenAuthFile,
+		Anonymous: f.AnonymousAuth, Audiences: audiences, Objects: source, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	authorizer, err := authz.New(f.AuthorizationMode, source, bootstrap.NodeRules())
+	if err != nil {
+		return nil, fmt.Errorf("--authorization-mode: %w", err)
+	}
+	chain, err := admission.New(&admission.Config{
+		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
+		Authorizer: authorizer, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.server, err = apiserver.New(apiserver.Config{
+		Resources: resources, Cache: a.cache,
+		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
+		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
+		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
+	}); err != nil {
+		return nil, err
+	}
+	if a.tls, err = a.servingConfig(); err != nil {
+		return nil, err
+	}
+	a.Provider, err = client.NewInProcess(a.server.Handler(), a.cache, apirequest.WithUser)
+	return a, err
+}
+
+// Ready is closed once /readyz says ok.
+func (a *APIServer) Ready() <-chan struct{} { return a.ready }
+
+// Handler answers requests without a socket.
+func (a *APIServer) Handler() http.Handler { return a.server.Handler() }
+
+// Run fills the cache, makes the default objects and serves until ctx ends.
+func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.cache.Run(ctx) })
+	g.Go(func() error {
+		defer func() { _ = listener.Close() }()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.cache.Synced():
+		}
+		err := bootstrap.Reconcile(ctx, objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
+			ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
+			ClientCA:     a.keys.Cluster().PEM(), RequestHeaderCA: a.keys.FrontProxy().PEM(), Now: time.Now(),
+		})
+		if err != nil {
+			return fmt.Errorf("make the default objects: %w", err)
+		}
+		close(a.ready)
+		return a.server.Run(ctx, listener, a.tls)
+	})
+	return g.Wait()
+}
+
+func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509.VerifyOptionFunc, error) {
+	if f.ClientCAFile == "" {
+		return keys.Cluster().VerifyOptions, nil
+	}
+	raw, err := os.ReadFile(f.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("--client-ca-file=%s holds no PEM certificate", f.ClientCAFile)
+	}
+	return func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, nil
+}
+
+func (a *APIServer) servingConfig() (*tls.Config, error) {
+	if a.flags.TLSCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(a.flags.TLSCertFile, a.flags.TLSKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	}
+	ips, err := a.flags.addresses()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := a.keys.Issue(pki.APIServer("cluster.local", []string{host}, ips))
+	if err != nil {
+		return nil, err
+	}
+	return certificate.ServerConfig(), nil
+}
+
+// addresses are those under which the server is reached: the first of each
+// Service range and the advertised one.
+func (f *APIServerFlags) addresses() ([]net.IP, error) {
+	ranges, err := f.ServiceRanges()
+	if err != nil {
+		return nil, err
+	}
+	var ips []net.IP
+	for _, r := range ranges {
+		ip, err := netutils.GetIndexedIP(r, 1)
+		if err != nil {
+			return nil, err
+		}
+		ips = append(ips, ip)
+	}
+	advertised, err := f.Advertised()
+	if err != nil {
+		return nil, err
+	}
+	return append(ips, advertised), nil
+}
+
+// Advertised is the address under which the cluster's members reach this server.
+func (f *APIServerFlags) Advertised() (net.IP, error) {
+	if f.AdvertiseAddress != nil && !f.AdvertiseAddress.IsUnspecified() {
+		return f.AdvertiseAddress, nil
+	}
+	ip, err := utilnet.ResolveBindAddress(f.BindAddress)
+	if err != nil {
+		return nil, fmt.Errorf("no default route to find this machine's address by: give one with --advertise-address (%w)", err)
+	}
+	return ip, nil
+}

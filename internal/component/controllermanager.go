@@ -1,0 +1,73 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/leader"
+	"github.com/coracle-io/coracle/internal/controllers/all"
+)
+
+// ControllerManager runs all controllers, while it leads.
+type ControllerManager struct {
+	Kubeconfig  string
+	BindAddress string
+	Port        int
+	RootCAFile  string
+	Options     *controller.Options
+	Leader      leader.Options
+}
+
+// NewControllerManager returns upstream's defaults.
+func NewControllerManager() *ControllerManager {
+	return &ControllerManager{
+		BindAddress: "0.0.0.0",
+		Port:        10257,
+		Options:     controller.DefaultOptions(),
+		Leader:      leader.DefaultOptions("kube-controller-manager"),
+	}
+}
+
+// AddFlags binds the flags.
+func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "where the API server is and who this is")
+	fs.StringVar(&m.BindAddress, "bind-address", m.BindAddress, "address of /healthz and /metrics")
+	fs.IntVar(&m.Port, "secure-port", m.Port, "port of /healthz and /metrics; 0 is none")
+	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "authority that pods trust the API server by")
+	m.Options.AddFlags(fs, controller.Names(all.Controllers()))
+	m.Leader.AddFlags(fs)
+}
+
+// Run runs the controllers of a process of their own.
+func (m *ControllerManager) Run(ctx context.Context) error {
+	provider, err := remote(m.Kubeconfig, "kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	if m.RootCAFile != "" {
+		if m.Options.RootCA, err = os.ReadFile(m.RootCAFile); err != nil {
+			return fmt.Errorf("--root-ca-file: %w", err)
+		}
+	}
+	return together(ctx,
+		func(ctx context.Context) error { return m.RunWith(ctx, provider) },
+		health{component: "kube-controller-manager", address: m.BindAddress, port: m.Port}.run,
+	)
+}
+
+// RunWith runs the controllers with clients of the given provider.
+func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
+	own, err := provider.As("system:kube-controller-manager", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	runner := controller.Runner{
+		Provider: provider, Controllers: all.Controllers(), Options: m.Options, Informers: ctx,
+	}
+	return leader.Run(ctx, m.Leader, own.Kubernetes, runner.Run)
+}

@@ -1,0 +1,63 @@
+package component
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller/leader"
+	"github.com/coracle-io/coracle/internal/scheduler"
+)
+
+// Scheduler assigns pods to nodes, while it leads.
+type Scheduler struct {
+	Kubeconfig  string
+	BindAddress string
+	Port        int
+	Name        string
+	Leader      leader.Options
+}
+
+// NewScheduler returns upstream's defaults.
+func NewScheduler() *Scheduler {
+	return &Scheduler{
+		BindAddress: "0.0.0.0",
+		Port:        10259,
+		Name:        scheduler.DefaultName,
+		Leader:      leader.DefaultOptions("kube-scheduler"),
+	}
+}
+
+// AddFlags binds the flags.
+func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "where the API server is and who this is")
+	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress, "address of /healthz and /metrics")
+	fs.IntVar(&s.Port, "secure-port", s.Port, "port of /healthz and /metrics; 0 is none")
+	fs.StringVar(&s.Name, "scheduler-name", s.Name, "schedulerName of the pods that this scheduler takes")
+	s.Leader.AddFlags(fs)
+}
+
+// Run schedules in a process of its own.
+func (s *Scheduler) Run(ctx context.Context) error {
+	provider, err := remote(s.Kubeconfig, "kube-scheduler")
+	if err != nil {
+		return err
+	}
+	return together(ctx,
+		func(ctx context.Context) error { return s.RunWith(ctx, provider) },
+		health{component: "kube-scheduler", address: s.BindAddress, port: s.Port}.run,
+	)
+}
+
+// RunWith schedules with a client of the given provider.
+func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error {
+	own, err := provider.As("system:kube-scheduler", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	return leader.Run(ctx, s.Leader, own.Kubernetes, func(ctx context.Context) error {
+		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64()}).Run(ctx)
+	})
+}
