@@ -1,0 +1,220 @@
+// Package encrypt is a Store that keeps the values of chosen resources
+// encrypted in the store below it, by an EncryptionConfiguration file
+// (aesgcm, aescbc, secretbox, identity, KMS), in upstream's format:
+//
+//	k8s:enc:<provider>:<version>:<key name>:<sealed value>
+//
+// The key of a value is bound to it, so that a value moved to another key
+// does not open. The file is read again while running.
+package encrypt
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+const (
+	prefix       = "/registry/"
+	reloadPeriod = time.Minute
+)
+
+// Config says where the keys are and which resource is stored where.
+type Config struct {
+	File string // an EncryptionConfiguration
+	// Resources maps storage paths ("secrets") to resources.
+	Resources map[string]schema.GroupResource
+	ServerID  string // names this API server to KMS metrics
+}
+
+// Store encrypts on the way down and decrypts on the way up.
+type Store struct {
+	store.Store
+	config       Config
+	hash         string
+	transformers *encryptionconfig.DynamicTransformers
+}
+
+// New reads the configuration; a broken one is an error. Plugins that it
+// starts live until ctx ends.
+func New(ctx context.Context, s store.Store, c Config) (*Store, error) {
+	loaded, cancel, err := load(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	e := &Store{Store: s, config: c, hash: loaded.EncryptionFileContentHash}
+	e.transformers = encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0], cancel, loaded.KMSCloseGracePeriod)
+	return e, nil
+}
+
+func load(ctx context.Context, c Config) (*encryptionconfig.EncryptionConfiguration, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, c.File, true, c.ServerID)
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("--encryption-provider-config %s: %w", c.File, err)
+	}
+	return loaded, cancel, nil
+}
+
+// Run takes over changes of the file until ctx ends. A file that cannot be
+// used is reported and leaves the former keys in force.
+func (e *Store) Run(ctx context.Context) error {
+	ticker := time.NewTicker(reloadPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := e.reload(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "Keeping the former encryption keys")
+			}
+		}
+	}
+}
+
+func (e *Store) reload(ctx context.Context) error {
+	hash, err := encryptionconfig.GetEncryptionConfigHash(e.config.File)
+	if err != nil || hash == e.hash {
+		return err
+	}
+	loaded, cancel, err := load(ctx, e.config)
+	if err != nil {
+		return err
+	}
+	e.hash = loaded.EncryptionFileContentHash
+	e.transformers.Set(loaded.Transformers, cancel, loaded.HealthChecks[0], loaded.KMSCloseGracePeriod)
+	klog.FromContext(ctx).Info("Encryption configuration reloaded", "file", e.config.File)
+	return nil
+}
+
+// transformer returns nil for keys of no known resource.
+func (e *Store) transformer(key string) value.Transformer {
+	path, ok := strings.CutPrefix(key, prefix)
+	if !ok {
+		return nil
+	}
+	// Storage paths have one part, or two ("apiextensions.k8s.io/customresourcedefinitions").
+	first, rest, _ := strings.Cut(path, "/")
+	second, _, _ := strings.Cut(rest, "/")
+	for _, candidate := range []string{first + "/" + second, first} {
+		if gr, ok := e.config.Resources[candidate]; ok {
+			return e.transformers.TransformerForResource(gr)
+		}
+	}
+	return nil
+}
+
+func (e *Store) seal(ctx context.Context, key string, plain []byte) ([]byte, error) {
+	t := e.transformer(key)
+	if t == nil {
+		return plain, nil
+	}
+	sealed, err := t.TransformToStorage(ctx, plain, value.DefaultContext(key))
+	if err != nil {
+		return nil, fmt.Errorf("encrypting %s: %w", key, err)
+	}
+	return sealed, nil
+}
+
+func (e *Store) open(ctx context.Context, key string, sealed []byte) ([]byte, error) {
+	t := e.transformer(key)
+	if t == nil || sealed == nil {
+		return sealed, nil
+	}
+	plain, _, err := t.TransformFromStorage(ctx, sealed, value.DefaultContext(key))
+	if err != nil {
+		return nil, fmt.Errorf("decrypting %s: %w", key, err)
+	}
+	return plain, nil
+}
+
+// Get implements store.Store.
+func (e *Store) Get(ctx context.Context, key string) (store.KeyValue, error) {
+	kv, err := e.Store.Get(ctx, key)
+	if err != nil {
+		return kv, err
+	}
+	kv.Value, err = e.open(ctx, key, kv.Value)
+	return kv, err
+}
+
+// List implements store.Store.
+func (e *Store) List(ctx context.Context, prefix string, opts store.ListOptions) (store.Page, error) {
+	page, err := e.Store.List(ctx, prefix, opts)
+	if err != nil {
+		return page, err
+	}
+	items := make([]store.KeyValue, len(page.Items))
+	for i, kv := range page.Items {
+		if kv.Value, err = e.open(ctx, kv.Key, kv.Value); err != nil {
+			return store.Page{}, err
+		}
+		items[i] = kv
+	}
+	page.Items = items
+	return page, nil
+}
+
+// Create implements store.Store.
+func (e *Store) Create(ctx context.Context, key string, plain []byte, ttl time.Duration) (int64, error) {
+	sealed, err := e.seal(ctx, key, plain)
+	if err != nil {
+		return 0, err
+	}
+	return e.Store.Create(ctx, key, sealed, ttl)
+}
+
+// Update implements store.Store.
+func (e *Store) Update(ctx context.Context, key string, plain []byte, revision int64, ttl time.Duration) (int64, error) {
+	sealed, err := e.seal(ctx, key, plain)
+	if err != nil {
+		return 0, err
+	}
+	return e.Store.Update(ctx, key, sealed, revision, ttl)
+}
+
+// Watch implements store.Store. A value that cannot be opened ends it.
+func (e *Store) Watch(ctx context.Context, prefix string, after int64) <-chan store.Batch {
+	ctx, cancel := context.WithCancel(ctx)
+	sealed := e.Store.Watch(ctx, prefix, after)
+	out := make(chan store.Batch)
+	go func() {
+		defer close(out)
+		defer cancel()
+		for batch := range sealed {
+			opened := e.openBatch(ctx, batch)
+			select {
+			case out <- opened:
+			case <-ctx.Done():
+				return
+			}
+			if opened.Err != nil {
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (e *Store) openBatch(ctx context.Context, b store.Batch) store.Batch {
+	events := make([]store.Event, len(b.Events))
+	for i, event := range b.Events {
+		var err error
+		if event.Value, err = e.open(ctx, event.Key, event.Value); err != nil {
+			return store.Batch{Err: err}
+		}
+		events[i] = event
+	}
+	b.Events = events
+	return b
+}
