@@ -1,0 +1,75 @@
+package apiserver
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// gate passes one write through admission. Plugins see hub objects; those
+// that need the served version convert through the object interfaces.
+type gate struct {
+	q         *request
+	ctx       context.Context
+	operation admission.Operation
+	options   runtime.Object
+	dryRun    bool
+	nameless  bool // the write is one of a collection
+	skip      bool // the write follows from one that has been admitted
+}
+
+func (q *request) gate(operation admission.Operation, options runtime.Object, dryRun bool) *gate {
+	return &gate{q: q, operation: operation, options: options, dryRun: dryRun}
+}
+
+func (g *gate) context() context.Context {
+	if g.ctx == nil {
+		g.ctx = g.q.admissionContext()
+	}
+	return g.ctx
+}
+
+func (g *gate) attributes(obj, old runtime.Object, name string) admission.Attributes {
+	q := g.q
+	namespace := q.info.Namespace
+	if q.endpoint.resource.Plural == "namespaces" && q.endpoint.resource.Group == "" && namespace == "" {
+		namespace = name
+	}
+	if g.nameless {
+		name = ""
+	}
+	kind := q.endpoint.gvk()
+	if q.sub != nil && !q.sub.Kind.Empty() {
+		kind = q.sub.Kind
+	}
+	return admission.NewAttributesRecord(obj, old, kind, namespace, name, q.endpoint.gvr(), q.info.Subresource, g.operation, g.options, g.dryRun, q.user)
+}
+
+// mutate lets admission change obj; old is nil except for updates.
+func (g *gate) mutate(obj, old runtime.Object, name string) error {
+	m, ok := g.q.server.Admission.(admission.MutationInterface)
+	if !ok || g.skip || !m.Handles(g.operation) {
+		return nil
+	}
+	return m.Admit(g.context(), g.attributes(obj, old, name), g.q.server)
+}
+
+// validate lets admission refuse obj.
+func (g *gate) validate(obj, old runtime.Object, name string) error {
+	v, ok := g.q.server.Admission.(admission.ValidationInterface)
+	if !ok || g.skip || !v.Handles(g.operation) {
+		return nil
+	}
+	return v.Validate(g.context(), g.attributes(obj, old, name), g.q.server)
+}
+
+// admitDeletion lets admission refuse the deletion of an object.
+func (g *gate) admitDeletion(old resource.Object, name string) error {
+	if err := g.mutate(nil, old, name); err != nil {
+		return err
+	}
+	return g.validate(nil, old, name)
+}

@@ -1,0 +1,85 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+)
+
+// authenticate finds out who sent the request. A user in the request's
+// context was put there inside the process and is trusted.
+func (q *request) authenticate() error {
+	if u, ok := apirequest.UserFrom(q.ctx); ok {
+		q.user = u
+		return nil
+	}
+	r := q.http
+	_, bearer := r.Header["Authorization"]
+	_, protocol := r.Header["Sec-Websocket-Protocol"]
+	if (bearer || protocol) && len(q.server.Audiences) > 0 {
+		r = r.WithContext(authenticator.WithAudiences(r.Context(), q.server.Audiences))
+	}
+	response, ok, err := q.server.Authenticator.AuthenticateRequest(r)
+	if protocol {
+		q.http.Header = r.Header
+	}
+	if err != nil || !ok {
+		if err != nil {
+			klog.FromContext(q.ctx).V(2).Info("Unable to authenticate the request", "err", err.Error())
+		}
+		q.closeUnauthenticated()
+		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	q.user = response.User
+	if q.user.GetName() == user.Anonymous {
+		q.closeUnauthenticated()
+	}
+	for _, h := range [...]string{"Authorization", "X-Remote-User", "X-Remote-Uid", "X-Remote-Group"} {
+		delete(q.http.Header, h)
+	}
+	return nil
+}
+
+// closeUnauthenticated ends an HTTP/2 connection after this request: nobody
+// unknown keeps one open (CVE-2023-44487).
+func (q *request) closeUnauthenticated() {
+	if q.http.ProtoMajor == 2 {
+		q.w.Header().Set("Connection", "close")
+	}
+}
+
+// inFlight counts requests that are being served.
+type inFlight struct {
+	limit   int64
+	current atomic.Int64
+}
+
+// enter counts the request until release is called, or refuses it because
+// too many are being served. Cluster admins are never refused.
+func (q *request) enter() (release func(), err error) {
+	class := &q.server.reading
+	if isMutating(q.http.Method) {
+		class = &q.server.mutating
+	}
+	if class.current.Add(1) > class.limit && !slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup) {
+		class.current.Add(-1)
+		q.w.Header().Set("Retry-After", "1")
+		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+	}
+	return func() { class.current.Add(-1) }, nil
+}
+
+// InFlight is how many reading and changing requests are being served now.
+func (s *Server) InFlight() (reading, mutating int64) {
+	return s.reading.current.Load(), s.mutating.current.Load()
+}
+
+func isMutating(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}

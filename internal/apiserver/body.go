@@ -1,0 +1,121 @@
+package apiserver
+
+import (
+	"fmt"
+	"io"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// readBody reads the whole body, up to 3 MiB.
+func (q *request) readBody() ([]byte, error) {
+	if q.http.Body == nil {
+		return nil, nil
+	}
+	if q.http.ContentLength > maxBodySize {
+		return nil, errBodyTooLarge()
+	}
+	body := make([]byte, 0, max(q.http.ContentLength+1, 512))
+	for {
+		n, err := q.http.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > maxBodySize:
+			return nil, errBodyTooLarge()
+		case err == io.EOF: //nolint:errorlint // readers return it unwrapped
+			return body, nil
+		case err != nil:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+		}
+		if len(body) == cap(body) {
+			body = append(body, 0)[:len(body)]
+		}
+	}
+}
+
+func errBodyTooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBodySize))
+}
+
+// input is a body of the kind that the endpoint expects.
+type input struct {
+	body  []byte
+	media codec.Media
+}
+
+func (q *request) input() (input, error) {
+	protobuf := q.endpoint.codec.HasProtobuf()
+	media, ok := codec.InputMedia(q.http.Header.Get("Content-Type"), protobuf)
+	if !ok {
+		accepted := codec.NotAcceptable(false)
+		if !protobuf {
+			accepted = accepted[:codec.Protobuf]
+		}
+		return input{}, errUnsupportedMediaType(accepted)
+	}
+	body, err := q.readBody()
+	return input{body, media}, err
+}
+
+// decode reads a body as the hub object, defaulted. Unknown and duplicate
+// fields are refused, warned of or ignored, as validation says.
+func (q *request) decode(in input, validation string) (resource.Object, error) {
+	v := q.endpoint.version
+	obj := v.New()
+	if err := q.decodeInto(obj, q.endpoint.gvk(), in, validation); err != nil {
+		return nil, err
+	}
+	v.Default(obj)
+	return v.ToHub(obj), nil
+}
+
+// decodeInto reads a body as an object of any kind.
+func (q *request) decodeInto(obj runtime.Object, kind schema.GroupVersionKind, in input, validation string) error {
+	wantStrict := validation != metav1.FieldValidationIgnore
+	strict, err := codec.DecodeInto(obj, kind, in.body, in.media, wantStrict, q.server.routes.Load().known)
+	if err != nil {
+		return err
+	}
+	if len(strict) == 0 {
+		return nil
+	}
+	if validation == metav1.FieldValidationStrict {
+		return codec.StrictError(strict, kind, in.body)
+	}
+	q.warnStrict(strict)
+	return nil
+}
+
+// checkName refuses an object that is not the one the path names.
+func (q *request) checkName(obj metav1.Object) error {
+	switch name := obj.GetName(); {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", q.info.Name))
+	case name != q.info.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, q.info.Name))
+	}
+	return nil
+}
+
+// placeInNamespace gives an object the namespace of the request, or refuses
+// one that says another.
+func (q *request) placeInNamespace(obj metav1.Object) error {
+	wanted := q.info.Namespace
+	if !q.endpoint.resource.Namespaced {
+		wanted = ""
+	}
+	switch namespace := obj.GetNamespace(); {
+	case namespace == wanted:
+		return nil
+	case namespace == "" || wanted == "":
+		obj.SetNamespace(wanted)
+		return nil
+	}
+	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+}

@@ -1,0 +1,238 @@
+// Package codec turns objects into the bytes that clients see and back.
+//
+// One object is encoded at most once for each served version and media type;
+// the bytes live in its cache entry and everything else is put together from
+// them:
+//
+//	entry ──► {"kind":"Pod","apiVersion":"v1","metadata":...}\n        get, create, update
+//	              │ without the first two fields
+//	              ├──► {"kind":"PodList",...,"items":[{"metadata":...},...]}\n
+//	              └──► {"type":"ADDED","object":{"kind":"Pod",...}}\n   watch
+//
+// and the same in protobuf: an envelope around a get, a field tag and length
+// before each item of a list, a frame around each event of a watch.
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Slots counts out the numbers under which entries keep encodings, so that
+// two versions (or two generations of a custom resource) never share one.
+type Slots struct{ last atomic.Int64 }
+
+func (s *Slots) take() int { return int(s.last.Add(1)) }
+
+// Version encodes and decodes one served version of a resource.
+type Version struct {
+	Resource *resource.Resource
+	Version  *resource.Version
+	Kind     schema.GroupVersionKind
+	ListKind schema.GroupVersionKind
+
+	unstructured bool
+	protobuf     bool
+	typeMeta     []byte // {"kind":"Pod","apiVersion":"v1",
+	listTypeMeta []byte // {"kind":"PodList","apiVersion":"v1","metadata":
+	envelope     []byte // k8s\x00 and the type, up to the tag of the raw object
+	listEnvelope []byte
+	table        []byte // the columns of a Table as JSON
+
+	slotJSON, slotProto         int
+	slotMetaJSON, slotMetaProto int
+	slotLeftJSON, slotLeftProto int
+}
+
+// NewVersion makes the codec of a version of r.
+func NewVersion(r *resource.Resource, v *resource.Version, slots *Slots) *Version {
+	c := &Version{
+		Resource: r, Version: v,
+		Kind:     v.WithKind(r.Kind),
+		ListKind: v.WithKind(r.Kind + "List"),
+		slotJSON: slots.take(), slotProto: slots.take(), slotMetaJSON: slots.take(), slotMetaProto: slots.take(),
+		slotLeftJSON: slots.take(), slotLeftProto: slots.take(),
+	}
+	sample := v.New()
+	_, c.unstructured = sample.(*unstructured.Unstructured)
+	_, c.protobuf = sample.(runtime.ProtobufMarshaller)
+	c.typeMeta = typeMetaJSON(c.Kind)
+	c.listTypeMeta = append(typeMetaJSON(c.ListKind), `"metadata":`...)
+	c.envelope = envelopeStart(c.Kind)
+	c.listEnvelope = envelopeStart(c.ListKind)
+	c.table = tableColumns(r.Columns)
+	return c
+}
+
+// HasProtobuf says whether the kind has a protobuf form (custom resources do not).
+func (v *Version) HasProtobuf() bool { return v.protobuf }
+
+func typeMetaJSON(kind schema.GroupVersionKind) []byte {
+	apiVersion, _ := json.Marshal(kind.GroupVersion().String())
+	name, _ := json.Marshal(kind.Kind)
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, name, apiVersion)
+}
+
+// Object returns an entry's object in the served version.
+func (v *Version) Object(e *watchcache.Entry) resource.Object { return v.Version.FromHub(e.Object) }
+
+// JSON returns an entry as a JSON object with a final newline.
+func (v *Version) JSON(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotJSON, func() ([]byte, error) { return marshalJSON(v.Object(e)) })
+}
+
+// Raw returns an entry as a protobuf message without an envelope.
+func (v *Version) Raw(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotProto, func() ([]byte, error) { return marshalProtobuf(v.Object(e)) })
+}
+
+// MetadataJSON returns an entry as a v1 PartialObjectMetadata with a final newline.
+func (v *Version) MetadataJSON(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotMetaJSON, func() ([]byte, error) {
+		return marshalJSON(PartialMetadata(e.Object, metav1.SchemeGroupVersion))
+	})
+}
+
+// metadataRaw returns an entry as a PartialObjectMetadata message.
+func (v *Version) metadataRaw(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotMetaProto, func() ([]byte, error) {
+		return marshalProtobuf(PartialMetadata(e.Object, metav1.SchemeGroupVersion))
+	})
+}
+
+// LeftSlot is the slot of an event's entry for the state that the object had
+// before it left a watcher's selection; ok is false for converted outputs.
+func (v *Version) LeftSlot(o Output) (slot int, ok bool) {
+	if o.Media == Protobuf {
+		return v.slotLeftProto, o.Convert.Kind == ""
+	}
+	return v.slotLeftJSON, o.Convert.Kind == ""
+}
+
+// Entry returns the whole body of a response with one object, in JSON or protobuf.
+func (v *Version) Entry(e *watchcache.Entry, media Media) ([]byte, error) {
+	if media == JSON {
+		return v.JSON(e)
+	}
+	raw, err := v.Raw(e)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(v.envelope, raw), nil
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// marshalJSON writes JSON as upstream's serializer does, with its final newline.
+func marshalJSON(obj any) ([]byte, error) {
+	b := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(b)
+	b.Reset()
+	if err := json.NewEncoder(b).Encode(obj); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(b.Bytes()), nil
+}
+
+func marshalProtobuf(obj runtime.Object) ([]byte, error) {
+	message, ok := obj.(runtime.ProtobufMarshaller)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	data := make([]byte, message.(interface{ Size() int }).Size())
+	n, err := message.MarshalTo(data)
+	return data[:n], err
+}
+
+const protobufPrefix = "k8s\x00"
+
+// Tags of runtime.Unknown's fields and of the lists' items, all of wire type 2.
+const (
+	tagField1 = 0x0a
+	tagField2 = 0x12
+)
+
+// envelopeTail is the empty contentEncoding and contentType after the object.
+const envelopeTail = "\x1a\x00\x22\x00"
+
+func envelopeStart(kind schema.GroupVersionKind) []byte {
+	apiVersion := kind.GroupVersion().String()
+	var meta []byte
+	meta = appendBytes(meta, tagField1, []byte(apiVersion))
+	meta = appendBytes(meta, tagField2, []byte(kind.Kind))
+	return appendBytes([]byte(protobufPrefix), tagField1, meta)
+}
+
+func appendBytes(dst []byte, tag byte, data []byte) []byte {
+	dst = append(dst, tag)
+	dst = binary.AppendUvarint(dst, uint64(len(data)))
+	return append(dst, data...)
+}
+
+// sizeOf is the length of n as a varint.
+func sizeOf(n int) int {
+	size := 1
+	for ; n >= 0x80; n >>= 7 {
+		size++
+	}
+	return size
+}
+
+func wrap(envelope, raw []byte) []byte {
+	out := make([]byte, 0, len(envelope)+1+sizeOf(len(raw))+len(raw)+len(envelopeTail))
+	out = append(out, envelope...)
+	out = appendBytes(out, tagField2, raw)
+	return append(out, envelopeTail...)
+}
+
+// PartialMetadata returns an object's metadata alone. It shares the metadata.
+func PartialMetadata(obj resource.Object, version schema.GroupVersion) *metav1.PartialObjectMetadata {
+	p := &metav1.PartialObjectMetadata{}
+	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			p.ObjectMeta = *m
+		}
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		p.ObjectMeta = unstructuredMetadata(u)
+	}
+	p.SetGroupVersionKind(version.WithKind("PartialObjectMetadata"))
+	return p
+}
+
+func unstructuredMetadata(u *unstructured.Unstructured) metav1.ObjectMeta {
+	var m metav1.ObjectMeta
+	if content, ok := u.Object["metadata"].(map[string]any); ok {
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &m) == nil {
+			return m
+		}
+	}
+	return metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
+}
+
+// Encode returns the whole body of a response with any other object; its
+// TypeMeta is set.
+func Encode(obj runtime.Object, media Media) ([]byte, error) {
+	switch media {
+	case Protobuf:
+		raw, err := marshalProtobuf(obj)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(envelopeStart(obj.GetObjectKind().GroupVersionKind()), raw), nil
+	default:
+		return marshalJSON(obj)
+	}
+}

@@ -1,0 +1,243 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// flushSize is how many bytes of a list are gathered before they are written:
+// enough that a write costs little next to what it carries.
+const flushSize = 256 << 10
+
+var gatherers = sync.Pool{New: func() any { b := make([]byte, 0, flushSize+64<<10); return &b }}
+
+// gatherer joins small pieces to large writes.
+type gatherer struct {
+	w   io.Writer
+	buf []byte
+	err error
+}
+
+func (g *gatherer) add(piece []byte) {
+	if len(g.buf)+len(piece) > flushSize {
+		g.flush()
+	}
+	if len(piece) >= flushSize {
+		g.write(piece)
+		return
+	}
+	g.buf = append(g.buf, piece...)
+}
+
+func (g *gatherer) addByte(b byte) { g.buf = append(g.buf, b) }
+
+func (g *gatherer) flush() {
+	g.write(g.buf)
+	g.buf = g.buf[:0]
+}
+
+func (g *gatherer) write(data []byte) {
+	if g.err == nil && len(data) > 0 {
+		_, g.err = g.w.Write(data)
+	}
+}
+
+// List is a list response, ready to be written.
+type List struct {
+	media      Media
+	start, end []byte
+	items      [][]byte
+	bare       bool // the items have lost their opening brace with their type
+	size       int
+}
+
+// Size is the length of the body in bytes.
+func (l *List) Size() int { return l.size }
+
+// WriteTo writes the body in few large writes.
+func (l *List) WriteTo(w io.Writer) (int64, error) {
+	pooled := gatherers.Get().(*[]byte)
+	g := gatherer{w: w, buf: (*pooled)[:0]}
+	g.add(l.start)
+	var header [16]byte
+	for i, item := range l.items {
+		switch {
+		case l.media == Protobuf:
+			g.add(appendHeader(header[:0], tagField2, len(item)))
+		case i > 0:
+			g.addByte(',')
+		}
+		if l.bare {
+			g.addByte('{')
+		}
+		g.add(item)
+	}
+	g.add(l.end)
+	g.flush()
+	*pooled = g.buf
+	gatherers.Put(pooled)
+	return int64(l.size), g.err
+}
+
+// Bytes returns the whole body.
+func (l *List) Bytes() ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(l.size)
+	_, err := l.WriteTo(&b)
+	return b.Bytes(), err
+}
+
+func appendHeader(dst []byte, tag byte, size int) []byte {
+	dst = append(dst, tag)
+	for ; size >= 0x80; size >>= 7 {
+		dst = append(dst, byte(size)|0x80)
+	}
+	return append(dst, byte(size))
+}
+
+// List puts a list together from what the entries have encoded.
+func (v *Version) List(entries []*watchcache.Entry, meta metav1.ListMeta, media Media) (*List, error) {
+	if media == Protobuf {
+		return newProtobufList(v.listEnvelope, entries, meta, v.Raw)
+	}
+	if v.unstructured {
+		return v.unstructuredList(entries, meta)
+	}
+	l, err := newJSONList(v.listTypeMeta, entries, meta, func(e *watchcache.Entry) ([]byte, error) {
+		data, err := v.JSON(e)
+		if err != nil {
+			return nil, err
+		}
+		return v.withoutType(data)
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.bare = true
+	l.size += len(entries)
+	return l, nil
+}
+
+// withoutType cuts the opening brace, kind and version off an object: items of
+// typed lists have no type.
+func (v *Version) withoutType(data []byte) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(data, v.typeMeta)
+	if !ok {
+		return nil, fmt.Errorf("encoded %s does not begin with its kind", v.Kind.Kind)
+	}
+	return trimNewline(rest), nil
+}
+
+func trimNewline(data []byte) []byte {
+	if n := len(data); n > 0 && data[n-1] == '\n' {
+		return data[:n-1]
+	}
+	return data
+}
+
+func newJSONList(typeMeta []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+	metadata, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	start := append(append([]byte(nil), typeMeta...), metadata...)
+	return jsonList(append(start, `,"items":[`...), []byte("]}\n"), entries, encode)
+}
+
+func jsonList(start, end []byte, entries []*watchcache.Entry, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+	l := &List{media: JSON, start: start, end: end, items: make([][]byte, len(entries))}
+	l.size = len(l.start) + len(l.end) + max(len(entries)-1, 0)
+	for i, e := range entries {
+		item, err := encode(e)
+		if err != nil {
+			return nil, err
+		}
+		l.items[i] = item
+		l.size += len(item)
+	}
+	return l, nil
+}
+
+// unstructuredList has its fields in the order of a sorted map, and complete items.
+func (v *Version) unstructuredList(entries []*watchcache.Entry, meta metav1.ListMeta) (*List, error) {
+	fields := map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion}
+	if meta.RemainingItemCount != nil {
+		fields["remainingItemCount"] = *meta.RemainingItemCount
+	}
+	apiVersion, err := json.Marshal(v.ListKind.GroupVersion().String())
+	if err != nil {
+		return nil, err
+	}
+	tail, err := json.Marshal(map[string]any{"kind": v.ListKind.Kind, "metadata": fields})
+	if err != nil {
+		return nil, err
+	}
+	start := append(append([]byte(`{"apiVersion":`), apiVersion...), `,"items":[`...)
+	end := append(append([]byte(`],`), tail[1:]...), '\n')
+	return jsonList(start, end, entries, func(e *watchcache.Entry) ([]byte, error) {
+		data, err := v.JSON(e)
+		return trimNewline(data), err
+	})
+}
+
+func newProtobufList(envelope []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+	metadata, err := meta.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	l := &List{media: Protobuf, items: make([][]byte, len(entries)), end: []byte(envelopeTail)}
+	head := appendBytes(nil, tagField1, metadata)
+	raw := len(head)
+	for i, e := range entries {
+		item, err := encode(e)
+		if err != nil {
+			return nil, err
+		}
+		l.items[i] = item
+		raw += 1 + sizeOf(len(item)) + len(item)
+	}
+	l.start = appendHeader(append([]byte(nil), envelope...), tagField2, raw)
+	l.start = append(l.start, head...)
+	l.size = len(l.start) - len(head) + raw + len(l.end)
+	return l, nil
+}
+
+// MetadataList is a list of PartialObjectMetadata in a version of meta.k8s.io.
+func (v *Version) MetadataList(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, version schema.GroupVersion) (*List, error) {
+	kind := version.WithKind("PartialObjectMetadataList")
+	if media == Protobuf {
+		return newProtobufList(envelopeStart(kind), entries, meta, v.metadataRaw)
+	}
+	return newJSONList(append(typeMetaJSON(kind), `"metadata":`...), entries, meta, func(e *watchcache.Entry) ([]byte, error) {
+		data, err := v.metadataIn(e, version)
+		return trimNewline(data), err
+	})
+}
+
+// metadataIn encodes an entry's metadata in v1, which is kept, or in another version.
+func (v *Version) metadataIn(e *watchcache.Entry, version schema.GroupVersion) ([]byte, error) {
+	if version == metav1.SchemeGroupVersion {
+		return v.MetadataJSON(e)
+	}
+	return marshalJSON(PartialMetadata(e.Object, version))
+}
+
+// Metadata returns the body of a response with an entry's metadata alone.
+func (v *Version) Metadata(e *watchcache.Entry, media Media, version schema.GroupVersion) ([]byte, error) {
+	if media != Protobuf {
+		return v.metadataIn(e, version)
+	}
+	raw, err := v.metadataRaw(e)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(envelopeStart(version.WithKind("PartialObjectMetadata")), raw), nil
+}

@@ -1,0 +1,65 @@
+package codec
+
+import (
+	"encoding/binary"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// FrameHeader is the size of the length before a protobuf frame.
+const FrameHeader = 4
+
+// AppendFrame appends one event of a watch to dst in the form that is sent: a JSON line, or a
+// length and a WatchEvent message.
+//
+//	{"type":"ADDED","object":{...}}\n
+//	uint32 length │ 0a type │ 12 ( 0a object in its envelope )
+//
+// object is the encoded object, with its envelope if media is Protobuf.
+func AppendFrame(dst []byte, media Media, eventType string, object []byte) []byte {
+	if media != Protobuf {
+		dst = append(dst, `{"type":"`...)
+		dst = append(dst, eventType...)
+		dst = append(dst, `","object":`...)
+		dst = append(dst, trimNewline(object)...)
+		return append(dst, "}\n"...)
+	}
+	return appendProtobufFrame(dst, eventType, object, nil, nil)
+}
+
+// AppendEnveloped is AppendFrame for a bare protobuf message of this version,
+// without first joining message and envelope.
+func (v *Version) AppendEnveloped(dst []byte, eventType string, raw []byte) []byte {
+	return appendProtobufFrame(dst, eventType, v.envelope, raw, []byte(envelopeTail))
+}
+
+// appendProtobufFrame writes head as it is and, if tail is given, raw as the
+// second field between head and tail.
+func appendProtobufFrame(dst []byte, eventType string, head, raw, tail []byte) []byte {
+	object := len(head) + len(tail)
+	if tail != nil {
+		object += 1 + sizeOf(len(raw)) + len(raw)
+	}
+	extension := 1 + sizeOf(object) + object
+	frame := 1 + sizeOf(len(eventType)) + len(eventType) + 1 + sizeOf(extension) + extension
+	dst = binary.BigEndian.AppendUint32(dst, uint32(frame))
+	dst = appendHeader(dst, tagField1, len(eventType))
+	dst = append(dst, eventType...)
+	dst = appendHeader(dst, tagField2, extension)
+	dst = appendHeader(dst, tagField1, object)
+	dst = append(dst, head...)
+	if tail != nil {
+		dst = appendHeader(dst, tagField2, len(raw))
+		dst = append(dst, raw...)
+		dst = append(dst, tail...)
+	}
+	return dst
+}
+
+// StreamType is the Content-Type of a watch.
+func StreamType(media Media) string {
+	if media == Protobuf {
+		return runtime.ContentTypeProtobuf + ";stream=watch"
+	}
+	return runtime.ContentTypeJSON
+}

@@ -1,0 +1,81 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// TableOptions says what a Table carries.
+type TableOptions struct {
+	Version       schema.GroupVersion // of meta.k8s.io
+	IncludeObject metav1.IncludeObjectPolicy
+	NoHeaders     bool
+	Now           time.Time
+}
+
+func tableColumns(columns []metav1.TableColumnDefinition) []byte {
+	if columns == nil {
+		columns = []metav1.TableColumnDefinition{}
+	}
+	data, err := json.Marshal(columns)
+	if err != nil {
+		return []byte("[]")
+	}
+	return data
+}
+
+// Table renders entries as a Table with a final newline.
+func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, o TableOptions) ([]byte, error) {
+	var b bytes.Buffer
+	b.Write(typeMetaJSON(o.Version.WithKind("Table")))
+	b.WriteString(`"metadata":`)
+	metadata, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	b.Write(metadata)
+	b.WriteString(`,"columnDefinitions":`)
+	if o.NoHeaders {
+		b.WriteString("null")
+	} else {
+		b.Write(v.table)
+	}
+	b.WriteString(`,"rows":[`)
+	cells := json.NewEncoder(&b)
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`{"cells":`)
+		if err := cells.Encode(v.Resource.Row(e.Object, o.Now)); err != nil {
+			return nil, err
+		}
+		b.Truncate(b.Len() - 1)
+		object, err := v.rowObject(e, o)
+		if err != nil {
+			return nil, err
+		}
+		b.WriteString(`,"object":`)
+		b.Write(trimNewline(object))
+		b.WriteByte('}')
+	}
+	b.WriteString("]}\n")
+	return b.Bytes(), nil
+}
+
+func (v *Version) rowObject(e *watchcache.Entry, o TableOptions) ([]byte, error) {
+	switch o.IncludeObject {
+	case metav1.IncludeNone:
+		return []byte("null"), nil
+	case metav1.IncludeObject:
+		return v.JSON(e)
+	default:
+		return v.metadataIn(e, o.Version)
+	}
+}

@@ -1,0 +1,162 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// create stores a new object.
+func (q *request) create() error {
+	o, err := q.negotiate()
+	if err != nil {
+		return err
+	}
+	in, err := q.input()
+	if err != nil {
+		return err
+	}
+	options, err := createOptions(q.query())
+	if err != nil {
+		return err
+	}
+	obj, err := q.decode(in, options.FieldValidation)
+	if err != nil {
+		return err
+	}
+	e, err := q.createObject(obj, options)
+	if err != nil {
+		return err
+	}
+	return q.sendEntry(http.StatusCreated, e, o)
+}
+
+// createObject passes a decoded object through all that happens to a new one.
+func (q *request) createObject(obj resource.Object, options *metav1.CreateOptions) (*watchcache.Entry, error) {
+	wipeSystemMetadata(obj)
+	if err := q.placeInNamespace(obj); err != nil {
+		return nil, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	q.dropDuplicateOwners(obj, duplicateOwners)
+	q.manage(nil, obj, options.FieldManager)
+	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
+	if err := g.mutate(obj, nil, obj.GetName()); err != nil {
+		return nil, err
+	}
+	q.dropDuplicateOwners(obj, duplicateOwnersAdmitted)
+	return q.storeNew(g, obj)
+}
+
+// generatedNames is how many names a create with generateName tries.
+const generatedNames = 8
+
+// storeNew names the object if it has only the beginning of a name, and stores it.
+func (q *request) storeNew(g *gate, obj resource.Object) (*watchcache.Entry, error) {
+	if obj.GetName() != "" || obj.GetGenerateName() == "" {
+		return q.storeNamed(g, obj)
+	}
+	var e *watchcache.Entry
+	var err error
+	for range generatedNames {
+		named := obj.DeepCopyObject().(resource.Object)
+		named.SetName(generateName(obj.GetGenerateName()))
+		if e, err = q.storeNamed(g, named); !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	return e, err
+}
+
+const (
+	randomSuffix  = 5
+	maxNameLength = 63
+)
+
+func generateName(base string) string {
+	if len(base) > maxNameLength-randomSuffix {
+		base = base[:maxNameLength-randomSuffix]
+	}
+	return base + utilrand.String(randomSuffix)
+}
+
+// storeNamed checks a complete new object and stores it.
+func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, error) {
+	r := q.endpoint.resource
+	obj.SetUID(uuid.NewUUID())
+	obj.SetCreationTimestamp(metav1.Time{Time: time.Unix(q.now.Unix(), 0)})
+	finish, err := q.beginCreate(obj, g.dryRun)
+	if err != nil {
+		return nil, err
+	}
+	stored := false
+	defer func() { finish(stored) }()
+
+	rules := q.rules()
+	if errs := resource.BeforeCreate(r, rules, obj); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(r.GroupKind(), obj.GetName(), errs)
+	}
+	for _, w := range r.Warnings(rules, obj, nil) {
+		q.warnings.AddWarning("", w)
+	}
+	if err := g.validate(obj, nil, obj.GetName()); err != nil {
+		return nil, err
+	}
+	if g.dryRun {
+		if _, ok := q.endpoint.kind.Get(obj.GetNamespace(), obj.GetName()); ok {
+			return nil, q.alreadyExists(obj)
+		}
+		return unstored(obj), nil
+	}
+	e, err := q.endpoint.kind.Create(q.ctx, obj)
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return nil, q.alreadyExists(obj)
+	case err != nil:
+		return nil, storeError(err, "create", q.endpoint.groupResource(), obj.GetName())
+	}
+	stored = true
+	return e, nil
+}
+
+// alreadyExists says that the name is taken, and whether it is about to be free.
+func (q *request) alreadyExists(obj resource.Object) error {
+	err := apierrors.NewAlreadyExists(q.endpoint.groupResource(), obj.GetName())
+	if obj.GetGenerateName() != "" {
+		err = apierrors.NewGenerateNameConflict(q.endpoint.groupResource(), obj.GetName(), 1)
+	}
+	if e, ok := q.endpoint.kind.Get(obj.GetNamespace(), obj.GetName()); ok && e.Object.GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+	}
+	return err
+}
+
+// unstored is an object as an entry that is in no cache.
+func unstored(obj resource.Object) *watchcache.Entry {
+	return &watchcache.Entry{Object: obj, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// rules is what a resource's rules may know of the request.
+func (q *request) rules() *resource.Request {
+	return &resource.Request{Now: q.now, User: q.user, Namespace: q.info.Namespace}
+}
+
+func wipeSystemMetadata(obj resource.Object) {
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+}

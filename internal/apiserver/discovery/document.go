@@ -1,0 +1,155 @@
+package discovery
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// document is one answer. The JSON and its ETag are made in advance.
+type document struct {
+	obj  runtime.Object
+	json []byte
+	etag string
+}
+
+func newDocument(obj runtime.Object) *document {
+	data, err := codec.Encode(obj, codec.JSON)
+	if err != nil {
+		data, _ = json.Marshal(obj)
+	}
+	return &document{obj: obj, json: data, etag: strconv.Quote(fmt.Sprintf("%X", sha512.Sum512(data)))}
+}
+
+func build(rs []*resource.Resource) *documents {
+	d := &documents{plain: map[string]*document{}, aggregated: map[string]*document{}}
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	core, others := newDiscoveryList(), newDiscoveryList()
+	versions := &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+	}
+	for _, g := range groupsOf(rs) {
+		for _, v := range g.versions {
+			d.plain[g.path(v)] = newDocument(g.resourceList(v))
+		}
+		if g.name == "" {
+			versions.Versions = g.versions
+			core.Items = append(core.Items, g.discoveryGroup())
+			continue
+		}
+		one := g.apiGroup()
+		d.plain[g.path("")] = newDocument(&one)
+		one.TypeMeta = metav1.TypeMeta{}
+		list.Groups = append(list.Groups, one)
+		others.Items = append(others.Items, g.discoveryGroup())
+	}
+	d.plain["/api"], d.plain["/apis"] = newDocument(versions), newDocument(list)
+	d.aggregated["/api"], d.aggregated["/apis"] = newDocument(core), newDocument(others)
+	return d
+}
+
+func newDiscoveryList() *apidiscoveryv2.APIGroupDiscoveryList {
+	return &apidiscoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+		Items:    []apidiscoveryv2.APIGroupDiscovery{},
+	}
+}
+
+func trim(path string) string { return strings.TrimSuffix(path, "/") }
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// ServeHTTP answers with the document at the request's path.
+func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := trim(r.URL.Path)
+	all := d.current.Load()
+	if aggregated := all.aggregated[path]; aggregated != nil {
+		w.Header().Add("Vary", "Accept")
+		if wantsAggregated(r.Header.Get("Accept")) {
+			aggregated.serve(w, r)
+			return
+		}
+	}
+	plain := all.plain[path]
+	if plain == nil {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	if path == "/api" {
+		plain = plain.withAddress(r)
+	}
+	output, ok := codec.Negotiate(r, codec.Accepted{Protobuf: true})
+	if !ok {
+		http.Error(w, "only the following media types are accepted: "+strings.Join(codec.NotAcceptable(false), ", "), http.StatusNotAcceptable)
+		return
+	}
+	body := plain.json
+	var err error
+	if output.Media == codec.Protobuf {
+		body, err = codec.Encode(plain.obj, codec.Protobuf)
+	} else {
+		body, err = output.Dress(body)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", output.Media.String())
+	_, _ = w.Write(body)
+}
+
+// withAddress fills in where clients reach the server, as they did.
+func (d *document) withAddress(r *http.Request) *document {
+	versions := *d.obj.(*metav1.APIVersions)
+	versions.ServerAddressByClientCIDRs = []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: r.Host}}
+	return newDocument(&versions)
+}
+
+// serve answers with an ETag, or that nothing has changed since the client's.
+func (d *document) serve(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("ETag", d.etag)
+	header.Set("Content-Type", aggregatedType)
+	header.Set("Cache-Control", "public")
+	if known := r.Header.Get("If-None-Match"); known != "" && slices.ContainsFunc(strings.Split(known, ","), func(tag string) bool {
+		return strings.TrimSpace(tag) == d.etag
+	}) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(d.json)
+}
+
+// wantsAggregated says whether a client prefers everything at once to the
+// plain list.
+func wantsAggregated(accept string) bool {
+	if !strings.Contains(accept, "APIGroupDiscoveryList") {
+		return false
+	}
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		if clause.Type != "application" || clause.SubType != "json" && clause.SubType != "*" {
+			continue
+		}
+		p := clause.Params
+		switch {
+		case p["as"] == "":
+			return false
+		case p["as"] == "APIGroupDiscoveryList" && p["g"] == "apidiscovery.k8s.io" && p["v"] == "v2":
+			return true
+		}
+	}
+	return false
+}

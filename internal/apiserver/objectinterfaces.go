@@ -1,0 +1,175 @@
+package apiserver
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// The server is admission.ObjectInterfaces: it shows admission plugins the
+// versions that its resources are served in. Kinds that are exchanged but not
+// resources (Scale, Eviction, ...) come from client-go's scheme.
+
+// GetObjectCreater implements admission.ObjectInterfaces.
+func (s *Server) GetObjectCreater() runtime.ObjectCreater { return kindMap{s} }
+
+// GetObjectTyper implements admission.ObjectInterfaces.
+func (s *Server) GetObjectTyper() runtime.ObjectTyper { return kindMap{s} }
+
+// GetObjectDefaulter implements admission.ObjectInterfaces.
+func (s *Server) GetObjectDefaulter() runtime.ObjectDefaulter { return kindMap{s} }
+
+// GetObjectConvertor implements admission.ObjectInterfaces.
+func (s *Server) GetObjectConvertor() runtime.ObjectConvertor { return kindMap{s} }
+
+// GetEquivalentResourceMapper implements admission.ObjectInterfaces.
+func (s *Server) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return kindMap{s} }
+
+// kindMap answers what plugins ask about kinds and versions.
+type kindMap struct{ server *Server }
+
+func (k kindMap) endpoint(kind schema.GroupVersionKind) *endpoint {
+	return k.server.routes.Load().kinds[kind]
+}
+
+// New implements runtime.ObjectCreater.
+func (k kindMap) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	if e := k.endpoint(kind); e != nil {
+		return e.version.New(), nil
+	}
+	obj, err := scheme.Scheme.New(kind)
+	if err == nil {
+		obj.GetObjectKind().SetGroupVersionKind(kind)
+	}
+	return obj, err
+}
+
+// ObjectKinds implements runtime.ObjectTyper.
+func (k kindMap) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
+	if kind := obj.GetObjectKind().GroupVersionKind(); !kind.Empty() {
+		return []schema.GroupVersionKind{kind}, false, nil
+	}
+	return scheme.Scheme.ObjectKinds(obj)
+}
+
+// Recognizes implements runtime.ObjectTyper.
+func (k kindMap) Recognizes(kind schema.GroupVersionKind) bool {
+	return k.endpoint(kind) != nil || scheme.Scheme.Recognizes(kind)
+}
+
+// Default implements runtime.ObjectDefaulter.
+func (k kindMap) Default(obj runtime.Object) {
+	if e := k.endpoint(obj.GetObjectKind().GroupVersionKind()); e != nil {
+		if o, ok := obj.(resource.Object); ok {
+			e.version.Default(o)
+		}
+	}
+}
+
+// ConvertToVersion implements runtime.ObjectConvertor.
+func (k kindMap) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	kind := in.GetObjectKind().GroupVersionKind()
+	wanted, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{kind})
+	if !ok {
+		return nil, fmt.Errorf("%s is not served in %s", kind.Kind, target.Identifier())
+	}
+	return k.convert(in, wanted)
+}
+
+func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (runtime.Object, error) {
+	kind := in.GetObjectKind().GroupVersionKind()
+	if kind == wanted {
+		return in, nil
+	}
+	from, to := k.endpoint(kind), k.endpoint(wanted)
+	obj, ok := in.(resource.Object)
+	if from == nil || to == nil || !ok || from.resource != to.resource {
+		return nil, fmt.Errorf("converting %s to %s: unknown conversion", kind, wanted)
+	}
+	return to.version.FromHub(from.version.ToHub(obj)), nil
+}
+
+// Convert implements runtime.ObjectConvertor: out becomes in, in out's version.
+func (k kindMap) Convert(in, out, _ any) error {
+	from, ok := in.(runtime.Object)
+	to, toOK := out.(runtime.Object)
+	if !ok || !toOK {
+		return fmt.Errorf("converting %T to %T: not objects", in, out)
+	}
+	if u, ok := out.(*unstructured.Unstructured); ok {
+		converted := from
+		if wanted := u.GroupVersionKind(); !wanted.Empty() {
+			var err error
+			if converted, err = k.convert(from, wanted); err != nil {
+				return err
+			}
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(converted)
+		u.Object = content
+		return err
+	}
+	if u, ok := in.(*unstructured.Unstructured); ok {
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+	}
+	converted, err := k.convert(from, to.GetObjectKind().GroupVersionKind())
+	if err != nil {
+		return err
+	}
+	return assign(converted, to)
+}
+
+// ConvertFieldLabel implements runtime.ObjectConvertor.
+func (k kindMap) ConvertFieldLabel(kind schema.GroupVersionKind, label, value string) (string, string, error) {
+	if e := k.endpoint(kind); e != nil {
+		return label, value, checkFieldLabel(e.resource, label)
+	}
+	return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
+}
+
+// EquivalentResourcesFor implements runtime.EquivalentResourceMapper.
+func (k kindMap) EquivalentResourcesFor(r schema.GroupVersionResource, subresource string) []schema.GroupVersionResource {
+	e := k.server.routes.Load().find(r.GroupVersion(), r.Resource)
+	if e == nil || subresource != "" && e.resource.Subresource(subresource) == nil {
+		return nil
+	}
+	var all []schema.GroupVersionResource
+	for i := range e.resource.Versions {
+		all = append(all, e.resource.Versions[i].WithResource(r.Resource))
+	}
+	return all
+}
+
+// KindFor implements runtime.EquivalentResourceMapper.
+func (k kindMap) KindFor(r schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
+	e := k.server.routes.Load().find(r.GroupVersion(), r.Resource)
+	if e == nil {
+		return schema.GroupVersionKind{}
+	}
+	if subresource == "" {
+		return e.gvk()
+	}
+	sub := e.resource.Subresource(subresource)
+	switch {
+	case sub == nil:
+		return schema.GroupVersionKind{}
+	case sub.Kind.Empty():
+		return e.gvk()
+	}
+	return sub.Kind
+}
+
+// assign copies the struct that from points to into the one that to points to.
+func assign(from, to any) error {
+	f, t := reflect.ValueOf(from), reflect.ValueOf(to)
+	if f.Kind() != reflect.Pointer || f.Type() != t.Type() {
+		return fmt.Errorf("converting %T to %T: different types", from, to)
+	}
+	t.Elem().Set(f.Elem())
+	return nil
+}

@@ -1,0 +1,189 @@
+package apiserver
+
+import (
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Options of requests come in the query; bad ones are BadRequest, forbidden
+// combinations Invalid.
+
+func invalidOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}
+
+func createOptions(query url.Values) (*metav1.CreateOptions, error) {
+	o := &metav1.CreateOptions{
+		TypeMeta:        metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun:          query["dryRun"],
+		FieldManager:    query.Get("fieldManager"),
+		FieldValidation: query.Get("fieldValidation"),
+	}
+	if len(query) == 0 {
+		return o, nil
+	}
+	return o, invalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(o))
+}
+
+func updateOptions(query url.Values) (*metav1.UpdateOptions, error) {
+	o := &metav1.UpdateOptions{
+		TypeMeta:        metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun:          query["dryRun"],
+		FieldManager:    query.Get("fieldManager"),
+		FieldValidation: query.Get("fieldValidation"),
+	}
+	if len(query) == 0 {
+		return o, nil
+	}
+	return o, invalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(o))
+}
+
+func patchOptions(query url.Values, patchType types.PatchType) (*metav1.PatchOptions, error) {
+	o := &metav1.PatchOptions{
+		TypeMeta:        metav1.TypeMeta{Kind: "PatchOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun:          query["dryRun"],
+		FieldManager:    query.Get("fieldManager"),
+		FieldValidation: query.Get("fieldValidation"),
+		Force:           optionalBool(query["force"]),
+	}
+	return o, invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(o, patchType))
+}
+
+func optionalBool(values []string) *bool {
+	if len(values) == 0 {
+		return nil
+	}
+	b := isTrue(values[0])
+	return &b
+}
+
+func optionalInt(values []string) (*int64, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(values[0], 10, 64)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return &n, nil
+}
+
+// deleteOptions reads the options of a DELETE from its query.
+func deleteOptions(query url.Values) (*metav1.DeleteOptions, error) {
+	o := &metav1.DeleteOptions{DryRun: query["dryRun"]}
+	var err error
+	if o.GracePeriodSeconds, err = optionalInt(query["gracePeriodSeconds"]); err != nil {
+		return nil, err
+	}
+	o.OrphanDependents = optionalBool(query["orphanDependents"])
+	if policy := query["propagationPolicy"]; len(policy) > 0 {
+		p := metav1.DeletionPropagation(policy[0])
+		o.PropagationPolicy = &p
+	}
+	if uid := query["uid"]; len(uid) > 0 {
+		u := types.UID(uid[0])
+		o.Preconditions = &metav1.Preconditions{UID: &u}
+	}
+	o.IgnoreStoreReadErrorWithClusterBreakingPotential = optionalBool(query["ignoreStoreReadErrorWithClusterBreakingPotential"])
+	return o, nil
+}
+
+// listOptions reads the options of a list, a watch or a deletecollection.
+// name, if given, narrows it to one object.
+func listOptions(query url.Values, watch bool, r *resource.Resource, name string) (*internalversion.ListOptions, error) {
+	o := &internalversion.ListOptions{
+		Watch:                watch,
+		ResourceVersion:      query.Get("resourceVersion"),
+		ResourceVersionMatch: metav1.ResourceVersionMatch(query.Get("resourceVersionMatch")),
+		Continue:             query.Get("continue"),
+		AllowWatchBookmarks:  len(query["allowWatchBookmarks"]) > 0 && isTrue(query["allowWatchBookmarks"][0]),
+		SendInitialEvents:    optionalBool(query["sendInitialEvents"]),
+	}
+	limit, err := optionalInt(query["limit"])
+	if err != nil {
+		return nil, err
+	}
+	if limit != nil {
+		o.Limit = *limit
+	}
+	if o.TimeoutSeconds, err = optionalInt(query["timeoutSeconds"]); err != nil {
+		return nil, err
+	}
+	if o.LabelSelector, err = labelSelector(query.Get("labelSelector")); err != nil {
+		return nil, err
+	}
+	if o.FieldSelector, err = fieldSelector(query.Get("fieldSelector"), r); err != nil {
+		return nil, err
+	}
+	internalversion.SetListOptionsDefaults(o, true)
+	if errs := listvalidation.ValidateListOptions(o, true); len(errs) > 0 {
+		return nil, invalidOptions("ListOptions", errs)
+	}
+	return o, narrowToName(o, name)
+}
+
+func narrowToName(o *internalversion.ListOptions, name string) error {
+	if name == "" {
+		return nil
+	}
+	if o.FieldSelector != nil && !o.FieldSelector.Empty() {
+		if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
+			return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
+		return nil
+	}
+	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+	return nil
+}
+
+func labelSelector(text string) (labels.Selector, error) {
+	if text == "" {
+		return nil, nil
+	}
+	s, err := labels.Parse(text)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return s, nil
+}
+
+func fieldSelector(text string, r *resource.Resource) (fields.Selector, error) {
+	if text == "" {
+		return nil, nil
+	}
+	s, err := fields.ParseSelector(text)
+	if err == nil {
+		s, err = s.Transform(func(label, value string) (string, string, error) {
+			return label, value, checkFieldLabel(r, label)
+		})
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return s, nil
+}
+
+// selectedName returns the name that a field selector demands.
+func selectedName(selector string) (string, bool) {
+	s, err := fields.ParseSelector(selector)
+	if err != nil {
+		return "", false
+	}
+	return s.RequiresExactMatch("metadata.name")
+}

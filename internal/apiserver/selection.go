@@ -1,0 +1,137 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// selected is what a list or watch is about: a namespace and selectors, and
+// what of them narrows the search.
+type selected struct {
+	resource  *resource.Resource
+	namespace string // "" is all
+	name      string // "" is every name
+	labels    labels.Selector
+	fields    fields.Selector
+	index     watchcache.Scope // an indexed field that is fixed; Field "" for none
+}
+
+// newSelected reads selectors (nil is everything). A field selector for a
+// namespace narrows a search in all of them.
+func newSelected(r *resource.Resource, namespace string, l labels.Selector, f fields.Selector) selected {
+	s := selected{resource: r, namespace: namespace}
+	if l != nil && !l.Empty() {
+		s.labels = l
+	}
+	if f == nil || f.Empty() {
+		return s
+	}
+	s.fields = f
+	for _, requirement := range f.Requirements() {
+		if requirement.Operator != selection.Equals && requirement.Operator != selection.DoubleEquals {
+			continue
+		}
+		switch {
+		case requirement.Field == "metadata.name":
+			s.name = requirement.Value
+		case requirement.Field == "metadata.namespace":
+			if s.namespace == "" && r.Namespaced {
+				s.namespace = requirement.Value
+			}
+		case s.index.Field == "" && slices.Contains(r.Indexed, requirement.Field):
+			s.index = watchcache.Scope{Field: requirement.Field, Value: requirement.Value}
+		}
+	}
+	return s
+}
+
+// everything says that all objects of the namespace are selected.
+func (s *selected) everything() bool { return s.labels == nil && s.fields == nil }
+
+// single says that at most one object can be selected.
+func (s *selected) single() bool {
+	return s.name != "" && (s.namespace != "" || !s.resource.Namespaced)
+}
+
+// matches decides on one object in the namespace.
+func (s *selected) matches(e *watchcache.Entry) bool {
+	if s.labels != nil && !s.labels.Matches(labels.Set(e.Object.GetLabels())) {
+		return false
+	}
+	if s.fields == nil {
+		return true
+	}
+	return s.fields.Matches(fieldsOf{s.resource, e})
+}
+
+// inNamespace says whether an entry lies in the selected namespace.
+func (s *selected) inNamespace(e *watchcache.Entry) bool {
+	return s.namespace == "" || e.Namespace == s.namespace
+}
+
+// visit calls the function with every selected entry of a snapshot after a
+// position, in key order, until it returns false.
+func (s *selected) visit(snapshot watchcache.Snapshot, after watchcache.Position, visit func(*watchcache.Entry) bool) {
+	if s.single() {
+		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && isAfter(e, after) {
+			visit(e)
+		}
+		return
+	}
+	filtered := func(e *watchcache.Entry) bool {
+		if !s.inNamespace(e) || !s.matches(e) {
+			return true
+		}
+		return visit(e)
+	}
+	if s.index.Field != "" && snapshot.Lookup(s.index.Field, s.index.Value, func(e *watchcache.Entry) bool {
+		return !isAfter(e, after) || filtered(e)
+	}) {
+		return
+	}
+	snapshot.Ascend(s.namespace, after, filtered)
+}
+
+// isAfter says whether an entry comes after a position in key order.
+func isAfter(e *watchcache.Entry, p watchcache.Position) bool {
+	return e.Namespace > p.Namespace || e.Namespace == p.Namespace && e.Name > p.Name
+}
+
+// fieldsOf shows an object's selectable fields to a selector, finding out
+// only those that are asked for.
+type fieldsOf struct {
+	resource *resource.Resource
+	entry    *watchcache.Entry
+}
+
+// Has implements fields.Fields.
+func (f fieldsOf) Has(string) bool { return true }
+
+// Get implements fields.Fields.
+func (f fieldsOf) Get(field string) string {
+	switch field {
+	case "metadata.name":
+		return f.entry.Name
+	case "metadata.namespace":
+		return f.entry.Namespace
+	}
+	return f.resource.SelectableFields(f.entry.Object).Get(field)
+}
+
+// checkFieldLabel refuses fields that cannot be selected by.
+func checkFieldLabel(r *resource.Resource, label string) error {
+	switch {
+	case label == "metadata.name", label == "metadata.namespace", slices.Contains(r.Fields, label):
+		return nil
+	case len(r.Fields) > 0:
+		return fmt.Errorf("field label not supported: %s", label)
+	}
+	return fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
+}

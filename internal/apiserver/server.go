@@ -1,0 +1,201 @@
+// Package apiserver answers the Kubernetes API. A request is parsed once and
+// then passes the stages, each in a file of its own:
+//
+//	info ─ authenticate ─ impersonate ─ inflight ─ authorize ─ route ─┬─ get list watch
+//	                                                                  ├─ create update patch delete deletecollection
+//	                                                                  └─ virtual resources and actions by name
+//
+// A stage that refuses returns an error, which respond.go turns into a
+// metav1.Status. Verbs are generic over resource.Resource; a custom resource
+// takes the same way as a built-in one.
+//
+//	body ─codec─► served version ─Default─ToHub─► hub ─managers─admission─resource rules─► watchcache ─► store
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/discovery"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Config is what an API server is made of. Fields without a comment that says
+// otherwise are required.
+type Config struct {
+	Resources []*resource.Resource
+	Cache     *watchcache.Cache
+
+	Authenticator authenticator.Request
+	// Tokens answers TokenReviews; nil says that no token is known.
+	Tokens authenticator.Token
+	// Audiences are the API server's own, for tokens that name an audience.
+	Audiences  authenticator.Audiences
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Rules answers SelfSubjectRulesReviews; nil says that rules are unknown.
+	Rules authorizer.RuleResolver
+	// Admission changes and checks writes; nil admits everything.
+	Admission admission.Interface
+	// Managers tracks the ownership of fields; nil keeps what is stored.
+	Managers FieldManagers
+	// ServiceAccountTokens issues the tokens of serviceaccounts/token; nil
+	// answers that there are none.
+	ServiceAccountTokens TokenIssuer
+	// Connect answers the subresources that reach into nodes and pods (log,
+	// exec, attach, portforward, proxy); nil says that there are none.
+	Connect Connector
+	// Services allocates cluster IPs and node ports; nil leaves them unset.
+	Services Lifecycle
+
+	// Handlers answer paths outside the API by their longest prefix that ends
+	// in a slash, or the whole path: health, metrics, version, OpenAPI, token keys.
+	Handlers map[string]http.Handler
+	// Fallback answers resource requests for group versions that are not
+	// served here (aggregated API servers); nil is not found.
+	Fallback http.Handler
+
+	// MaxInFlight and MaxMutatingInFlight bound the requests that are served
+	// at a time, long-running ones aside; 0 is upstream's default.
+	MaxInFlight, MaxMutatingInFlight int
+	// RequestTimeout bounds every request that is not long-running; 0 is a minute.
+	RequestTimeout time.Duration
+	// MinRequestTimeout is the least that a watch without a timeout lasts; 0 is 30 minutes.
+	MinRequestTimeout time.Duration
+	// Clock is the wall clock if nil.
+	Clock clock.PassiveClock
+	// Observe is told of every answered request; nil is nobody.
+	Observe Observer
+}
+
+const (
+	defaultMaxInFlight         = 400
+	defaultMaxMutatingInFlight = 200
+	defaultRequestTimeout      = time.Minute
+	defaultMinRequestTimeout   = 30 * time.Minute
+	maxBodySize                = 3 << 20
+)
+
+// Server answers the API over its resources.
+type Server struct {
+	Config
+	slots   codec.Slots
+	virtual map[schema.GroupResource]func(*request) error
+	routes  atomic.Pointer[routes]
+	change  sync.Mutex // serializes the writers of routes
+
+	reading, mutating inFlight
+	discovery         *discovery.Documents
+	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
+}
+
+// New makes a server. It is ready to answer when the cache is running.
+func New(c Config) (*Server, error) {
+	switch {
+	case c.Cache == nil:
+		return nil, errors.New("apiserver: no cache is configured")
+	case c.Authenticator == nil || c.Authorizer == nil:
+		return nil, errors.New("apiserver: an authenticator and an authorizer are needed")
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = defaultMaxInFlight
+	}
+	if c.MaxMutatingInFlight == 0 {
+		c.MaxMutatingInFlight = defaultMaxMutatingInFlight
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = defaultRequestTimeout
+	}
+	if c.MinRequestTimeout == 0 {
+		c.MinRequestTimeout = defaultMinRequestTimeout
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	s := &Server{Config: c, virtual: virtualHandlers()}
+	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
+	background := context.Background()
+	s.stop.Store(&background)
+	s.discovery = discovery.New(c.Resources)
+	s.routes.Store(newRoutes(c.Resources, c.Cache, &s.slots))
+	return s, nil
+}
+
+// Handler answers requests without a listener.
+func (s *Server) Handler() http.Handler { return s }
+
+// SetResources replaces the resources that are served, for custom resources
+// that come and go. Requests under way finish with what they began with. The
+// stored ones must be in the cache already.
+func (s *Server) SetResources(rs []*resource.Resource) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.routes.Store(s.routes.Load().replaced(rs, s.Cache, &s.slots))
+	s.discovery.Set(rs)
+}
+
+// shutdownGrace is how long requests under way may take to finish.
+const shutdownGrace = 10 * time.Second
+
+// Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
+// then waits for the requests under way. tlsConfig gives the certificates.
+func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
+	tlsConfig = tlsConfig.Clone()
+	if tlsConfig.MinVersion == 0 {
+		tlsConfig.MinVersion = tls.VersionTLS12
+	}
+	if tlsConfig.ClientAuth == tls.NoClientCert {
+		tlsConfig.ClientAuth = tls.RequestClientCert
+	}
+	s.stop.Store(&ctx)
+	log := klog.FromContext(ctx)
+	server := &http.Server{
+		Handler:           s,
+		TLSConfig:         tlsConfig,
+		ReadHeaderTimeout: 32 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    1 << 20,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 250,
+			MaxReadFrameSize:     64 << 10,
+			// Room for a body of the greatest size without waiting for the client's window.
+			MaxReceiveBufferPerStream:     256 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10 * 25,
+		},
+		ErrorLog:    klog.NewStandardLogger("WARNING"),
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	log.V(1).Info("Shutting down", "address", listener.Addr().String())
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := server.Shutdown(shutdown)
+	if err != nil {
+		err = server.Close()
+	}
+	if serveErr := <-done; !errors.Is(serveErr, http.ErrServerClosed) {
+		return serveErr
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+)
+
+// eventStream carries the frames of a watch to the client.
+type eventStream interface {
+	// send sends whole frames at once.
+	send(frames []byte) error
+	// single says that every send must be one frame.
+	single() bool
+	close()
+}
+
+// openStream answers that a watch begins, over HTTP or a WebSocket.
+func (q *request) openStream(media codec.Media) (eventStream, error) {
+	if isWebSocket(q.http) {
+		return q.openWebSocket(media)
+	}
+	header := q.w.Header()
+	header.Set("Content-Type", codec.StreamType(media))
+	q.warnings.write(header)
+	q.code = http.StatusOK
+	q.w.WriteHeader(q.code)
+	s := &httpStream{w: q.w, control: http.NewResponseController(q.w), size: &q.size}
+	return s, s.control.Flush()
+}
+
+type httpStream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	size    *int
+}
+
+func (s *httpStream) send(frames []byte) error {
+	*s.size += len(frames)
+	if _, err := s.w.Write(frames); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+func (s *httpStream) single() bool { return false }
+func (s *httpStream) close()       {}
+
+func isWebSocket(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
+}
+
+const webSocketWriteTimeout = 30 * time.Second
+
+func (q *request) openWebSocket(media codec.Media) (eventStream, error) {
+	upgrader := websocket.Upgrader{
+		CheckOrigin:  func(*http.Request) bool { return true },
+		Subprotocols: websocket.Subprotocols(q.http),
+		Error:        func(http.ResponseWriter, *http.Request, int, error) {},
+	}
+	conn, err := upgrader.Upgrade(q.w, q.http, nil)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("unable to open a WebSocket: " + err.Error())
+	}
+	q.code = http.StatusSwitchingProtocols
+	s := &webSocketStream{conn: conn, kind: websocket.TextMessage, done: make(chan struct{})}
+	if media == codec.Protobuf {
+		s.kind = websocket.BinaryMessage
+	}
+	ctx, cancel := context.WithCancel(q.ctx)
+	q.ctx = ctx
+	go func() {
+		defer close(s.done)
+		defer cancel()
+		for {
+			if _, _, err := conn.NextReader(); err != nil {
+				return
+			}
+		}
+	}()
+	return s, nil
+}
+
+// webSocketStream sends each frame as a message. What the client sends is
+// read and dropped, so that its closing is noticed.
+type webSocketStream struct {
+	conn *websocket.Conn
+	kind int
+	done chan struct{} // closed when nothing is read any more
+}
+
+func (s *webSocketStream) send(frame []byte) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(webSocketWriteTimeout)); err != nil {
+		return err
+	}
+	if s.kind == websocket.BinaryMessage {
+		return s.conn.WriteMessage(s.kind, frame[codec.FrameHeader:])
+	}
+	return s.conn.WriteMessage(s.kind, bytes.TrimSuffix(frame, []byte("\n")))
+}
+
+func (s *webSocketStream) single() bool { return true }
+
+func (s *webSocketStream) close() {
+	message := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	_ = s.conn.WriteControl(websocket.CloseMessage, message, time.Now().Add(time.Second))
+	_ = s.conn.Close()
+	<-s.done
+}

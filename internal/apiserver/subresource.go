@@ -1,0 +1,175 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// TokenIssuer issues the tokens of service accounts. The request's spec is
+// filled in and checked by it.
+type TokenIssuer interface {
+	Answer(ctx context.Context, sa *corev1.ServiceAccount, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// Connector reaches into nodes, pods and services for the subresources log,
+// exec, attach, portforward and proxy. Handler finds out where a request goes
+// and returns what answers it. options are the decoded query, for admission.
+type Connector interface {
+	Handler(ctx context.Context, info *apirequest.RequestInfo, obj resource.Object, r *http.Request) (http.Handler, error)
+	Options(info *apirequest.RequestInfo, r *http.Request) (runtime.Object, error)
+}
+
+// serveSubresource serves a part of an object, or an action on it.
+func (q *request) serveSubresource() error {
+	q.sub = q.endpoint.resource.Subresource(q.info.Subresource)
+	if q.sub == nil || q.info.Name == "" || q.endpoint.kind == nil {
+		return errNoSuchResource()
+	}
+	if isConnection(q.sub.Name) {
+		return q.connect()
+	}
+	verb := q.info.Verb
+	if !slices.Contains(q.sub.Verbs, verb) {
+		return errMethodNotAllowed()
+	}
+	switch {
+	case q.sub.Name == "binding":
+		return q.bind()
+	case q.sub.Name == "eviction":
+		return q.evict()
+	case q.sub.Name == "token":
+		return q.issueToken()
+	case verb == "get":
+		return q.get()
+	case q.sub.Scale != nil:
+		return q.updateScale()
+	case verb == "update":
+		return q.update()
+	case verb == "patch":
+		return q.patch()
+	}
+	return errMethodNotAllowed()
+}
+
+// isConnection names the subresources that reach into a node, pod or service.
+func isConnection(name string) bool {
+	switch name {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return false
+}
+
+// connect hands the request over to where the object runs.
+func (q *request) connect() error {
+	if len(q.query()["dryRun"]) > 0 {
+		return apierrors.NewBadRequest("dryRun is not supported")
+	}
+	if q.server.Connect == nil {
+		return apierrors.NewServiceUnavailable("this API server has no connection to the nodes")
+	}
+	options, err := q.server.Connect.Options(&q.info, q.http)
+	if err != nil {
+		return err
+	}
+	if q.sub.Name != "log" {
+		g := q.gate(admission.Connect, nil, false)
+		if err := g.mutate(options, nil, q.info.Name); err != nil {
+			return err
+		}
+		if err := g.validate(options, nil, q.info.Name); err != nil {
+			return err
+		}
+	}
+	e, err := q.read("")
+	if q.info.Resource != "pods" && apierrors.IsNotFound(err) {
+		// A service or node may be named as scheme:name:port.
+		e, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	handler, err := q.server.Connect.Handler(q.ctx, &q.info, objectOf(e), q.http)
+	if err != nil {
+		return err
+	}
+	q.handOver(handler)
+	return nil
+}
+
+// decodeAction reads the body of an action as an object of another kind than
+// the resource's.
+func (q *request) decodeAction(obj runtime.Object, kind schema.GroupVersionKind) (*metav1.CreateOptions, error) {
+	in, err := q.input()
+	if err != nil {
+		return nil, err
+	}
+	options, err := createOptions(q.query())
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind)
+	return options, q.decodeInto(obj, kind, in, options.FieldValidation)
+}
+
+// issueToken answers serviceaccounts/token.
+func (q *request) issueToken() error {
+	o, err := q.negotiate()
+	if err != nil {
+		return err
+	}
+	if q.server.ServiceAccountTokens == nil {
+		return errNoSuchResource()
+	}
+	wanted := &authenticationv1.TokenRequest{}
+	options, err := q.decodeAction(wanted, q.sub.Kind)
+	if err != nil {
+		return err
+	}
+	if wanted.Name == "" {
+		wanted.Name = q.info.Name
+	}
+	if err := q.checkName(wanted); err != nil {
+		return err
+	}
+	if err := q.placeInNamespace(wanted); err != nil {
+		return err
+	}
+	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
+	if err := g.mutate(wanted, nil, q.info.Name); err != nil {
+		return err
+	}
+	e, err := q.read("")
+	if err != nil {
+		return err
+	}
+	if err := g.validate(wanted, nil, q.info.Name); err != nil {
+		return err
+	}
+	sa, ok := e.Object.(*corev1.ServiceAccount)
+	if !ok {
+		return errNoSuchResource()
+	}
+	if g.dryRun {
+		return q.sendObject(http.StatusCreated, wanted, o)
+	}
+	issued, err := q.server.ServiceAccountTokens.Answer(q.ctx, sa, wanted)
+	if err != nil {
+		return err
+	}
+	issued.SetGroupVersionKind(q.sub.Kind)
+	return q.sendObject(http.StatusCreated, issued, o)
+}

@@ -1,0 +1,80 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/net"
+)
+
+// warnings collects what a client should be told besides the answer. It is
+// sent as Warning headers (RFC 2616, code 299), as long as they fit.
+type warnings struct {
+	mu    sync.Mutex // guards texts; admission webhooks warn concurrently
+	texts []string
+}
+
+const (
+	maxWarning  = 256      // runes of one warning when they do not all fit
+	maxWarnings = 4 * 1024 // bytes of all
+)
+
+// AddWarning implements warning.Recorder. A text is sent once.
+func (w *warnings) AddWarning(_, text string) {
+	if text == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.texts, text) {
+		w.texts = append(w.texts, text)
+	}
+}
+
+func (w *warnings) write(h http.Header) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.texts) == 0 {
+		return
+	}
+	all := 0
+	for _, text := range w.texts {
+		all += len(text)
+	}
+	sent := 0
+	for _, text := range w.texts {
+		if runes := []rune(text); all > maxWarnings && len(runes) > maxWarning {
+			text = string(runes[:maxWarning])
+		}
+		header, err := net.NewWarningHeader(299, "-", text)
+		if err != nil {
+			continue
+		}
+		if sent += len(text); sent > maxWarnings {
+			break
+		}
+		h.Add("Warning", header)
+	}
+}
+
+// warnStrict warns of unknown and duplicate fields, one warning each.
+func (q *request) warnStrict(errs []error) {
+	for _, err := range errs {
+		text := err.Error()
+		for _, prefix := range yamlPrefixes {
+			if rest, ok := strings.CutPrefix(text, prefix); ok {
+				text = rest
+				break
+			}
+		}
+		for line := range strings.SplitSeq(text, "\n") {
+			q.warnings.AddWarning("", strings.TrimSpace(line))
+		}
+	}
+}
+
+// yamlPrefixes begin the messages of YAML's decoder, which lists its findings
+// line by line.
+var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}

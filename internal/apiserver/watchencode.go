@@ -1,0 +1,88 @@
+package apiserver
+
+import (
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// add gathers one event, and sends what is gathered when it is much.
+func (w *watcher) add(eventType string, e *watchcache.Entry) error {
+	c := w.endpoint.codec
+	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
+		raw, err := c.Raw(e)
+		if err != nil {
+			return err
+		}
+		w.frames = c.AppendEnveloped(w.frames, eventType, raw)
+	} else {
+		body, err := w.encode(e)
+		if err != nil {
+			return err
+		}
+		w.frames = codec.AppendFrame(w.frames, w.output.Media, eventType, body)
+	}
+	return w.sent()
+}
+
+// addLeft gathers the event of an object that is no longer selected: its last
+// selected state, with the revision at which it left. Watchers that want the
+// same form share one encoding.
+func (w *watcher) addLeft(e *watchcache.Event) error {
+	render := func() ([]byte, error) {
+		obj := e.Previous.Object.DeepCopyObject().(resource.Object)
+		obj.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+		return w.encode(&watchcache.Entry{Object: obj, Namespace: e.Entry.Namespace, Name: e.Entry.Name, Revision: e.Revision})
+	}
+	var body []byte
+	var err error
+	if slot, ok := w.endpoint.codec.LeftSlot(w.output); ok {
+		body, err = e.Entry.Encoded(slot, render)
+	} else {
+		body, err = render()
+	}
+	if err != nil {
+		return err
+	}
+	w.frames = codec.AppendFrame(w.frames, w.output.Media, "DELETED", body)
+	return w.sent()
+}
+
+func (w *watcher) sent() error {
+	if len(w.frames) < batchSize && !w.stream.single() {
+		return nil
+	}
+	return w.flush()
+}
+
+// encode renders an entry in the form that the client wants.
+func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
+	c := w.endpoint.codec
+	switch w.output.Convert.Kind {
+	case "":
+		return c.Entry(e, w.output.Media)
+	case "Table":
+		body, err := c.Table([]*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, w.table)
+		w.table.NoHeaders = true
+		return body, err
+	default:
+		return c.Metadata(e, w.output.Media, w.output.Convert.GroupVersion())
+	}
+}
+
+// flush sends what is gathered.
+func (w *watcher) flush() error {
+	if len(w.frames) == 0 {
+		return nil
+	}
+	err := w.stream.send(w.frames)
+	w.frames = w.frames[:0]
+	if cap(w.frames) > 2*batchSize {
+		w.frames = nil
+	}
+	return err
+}
