@@ -81,7 +81,7 @@ func TestPolicyStartsWithItsFirstBinding(t *testing.T) {
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
 	m, s := objects.NewMemory(), &started{}
 	p := newExtensions(t, m, s, policy, binding)["ValidatingAdmissionPolicy"].(admission.ValidationInterface)
-	o := NewObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})
+	o := newObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})
 	if err := p.Validate(t.Context(), createPod("bad"), o); err != nil || s.times != 0 {
 		t.Fatalf("before there is a policy: %v, started %d times", err, s.times)
 	}
@@ -134,7 +134,7 @@ func TestWebhookChangesAPod(t *testing.T) {
 	m := objects.NewMemory().Put(objects.MutatingWebhooks, hook)
 	p := newExtensions(t, m, &started{}, hook)["MutatingAdmissionWebhook"].(admission.MutationInterface)
 	a := createPod("p")
-	if err := p.Admit(t.Context(), a, NewObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})); err != nil {
+	if err := p.Admit(t.Context(), a, newObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.GetObject().(*corev1.Pod); got.Labels["seen"] != "yes" || !strings.HasPrefix(got.Spec.Containers[0].Name, "c") {

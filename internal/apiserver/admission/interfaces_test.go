@@ -11,9 +11,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// NewObjectInterfaces tells webhooks and policies about the kinds of a list of
+// newObjectInterfaces tells webhooks and policies about the kinds of a list of
 // resources: how to make, default and convert their objects.
-func NewObjectInterfaces(scheme *runtime.Scheme, resources []*resource.Resource) admission.ObjectInterfaces {
+func newObjectInterfaces(scheme *runtime.Scheme, resources []*resource.Resource) admission.ObjectInterfaces {
 	k := &kinds{Scheme: scheme, versions: map[schema.GroupVersionKind]*resource.Version{}, equivalent: runtime.NewEquivalentResourceRegistry()}
 	for _, r := range resources {
 		for i := range r.Versions {
