@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/daemonset"
 	"github.com/coracle-io/coracle/internal/controllers/deployment"
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
@@ -15,6 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/replication"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
+	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 )
 
@@ -29,6 +31,8 @@ func Controllers() []controller.Descriptor {
 		replicaset.Descriptor,
 		replication.Descriptor,
 		deployment.Descriptor,
+		statefulset.Descriptor,
+		daemonset.Descriptor,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,

@@ -1,0 +1,144 @@
+package statefulset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+func setOf(replicas int32, policy apps.PodManagementPolicyType, partition int32) *apps.StatefulSet {
+	labels := map[string]string{"app": "db"}
+	return &apps.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "db", Generation: 1},
+		Spec: apps.StatefulSetSpec{
+			Replicas: &replicas, ServiceName: "db", PodManagementPolicy: policy,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+			UpdateStrategy: apps.StatefulSetUpdateStrategy{
+				Type: apps.RollingUpdateStatefulSetStrategyType, RollingUpdate: &apps.RollingUpdateStatefulSetStrategy{Partition: &partition},
+			},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
+		},
+	}
+}
+
+// podsOf reads "0new 1old! 2new-": revision new or old, ! not ready, - being
+// deleted.
+func podsOf(set *apps.StatefulSet, words string) (out []*v1.Pod) {
+	for word := range strings.FieldsSeq(words) {
+		ordinal, revision := int(word[0]-'0'), word[1:4]
+		p := newPod(set, &set.Spec.Template, revision, ordinal)
+		p.Status.Phase = v1.PodRunning
+		ready := v1.ConditionTrue
+		if strings.HasSuffix(word, "!") {
+			ready = v1.ConditionFalse
+		}
+		if strings.HasSuffix(word, "-") {
+			now := metav1.Now()
+			p.DeletionTimestamp = &now
+		}
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: ready}}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		replicas  int32
+		policy    apps.PodManagementPolicyType
+		partition int32
+		pods      string
+		want      string
+	}{
+		{"the first of three", 3, "OrderedReady", 0, "", "+0new"},
+		{"waits for the first", 3, "OrderedReady", 0, "0new!", ""},
+		{"then the second", 3, "OrderedReady", 0, "0new", "+1new"},
+		{"fills a gap first", 3, "OrderedReady", 0, "1new 2new", "+0new"},
+		{"all at once", 3, "Parallel", 0, "", "+0new +1new +2new"},
+		{"from the highest down", 1, "OrderedReady", 0, "0new 1new 2new", "-2"},
+		{"one after the other", 1, "OrderedReady", 0, "0new 1new 2new-", ""},
+		{"all down at once", 1, "Parallel", 0, "0new 1new 2new", "-1 -2"},
+		{"update begins at the top", 3, "OrderedReady", 0, "0old 1old 2old", "-2"},
+		{"update waits", 3, "OrderedReady", 0, "0old 1old 2new!", ""},
+		{"update goes on", 3, "OrderedReady", 0, "0old 1old 2new", "-1"},
+		{"update stops at the partition", 3, "OrderedReady", 2, "0old 1old 2new", ""},
+		{"below the partition the old comes back", 3, "OrderedReady", 2, "1old 2new", "+0old"},
+		{"update of parallel pods, one at a time", 3, "Parallel", 0, "0old 1old 2old", "-2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set := setOf(c.replicas, c.policy, c.partition)
+			next := plan(snapshot{set: set, pods: podsOf(set, c.pods), current: "old", update: "new", now: time.Now()})
+			var got []string
+			for _, s := range next.create {
+				got = append(got, fmt.Sprintf("+%d%s", s.ordinal, s.revision))
+			}
+			for _, p := range next.delete {
+				got = append(got, strings.Replace(p.Name, "db", "", 1))
+			}
+			slices.Sort(got)
+			if s := strings.Join(got, " "); s != c.want || len(next.repair) != 0 {
+				t.Errorf("got %q, want %q, repairs %v", s, c.want, next.repair)
+			}
+		})
+	}
+}
+
+func TestComesUpInOrderAndUpdates(t *testing.T) {
+	set := setOf(3, apps.OrderedReadyPodManagement, 0)
+	c := controllertest.New(t, set)
+	c.Run(New)
+	names := func() string {
+		var out []string
+		for _, p := range c.Pods("default") {
+			out = append(out, p.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	controllertest.Eventually(t, names, "db-0")
+	c.SetReady("default", "db-0", time.Now())
+	controllertest.Eventually(t, names, "db-0 db-1")
+	c.SetReady("default", "db-1", time.Now())
+	controllertest.Eventually(t, names, "db-0 db-1 db-2")
+	c.SetReady("default", "db-2", time.Now())
+	status := func() string {
+		s, err := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d ready, %d updated, one revision %v", s.Status.ReadyReplicas, s.Status.UpdatedReplicas, s.Status.CurrentRevision == s.Status.UpdateRevision)
+	}
+	controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
+	claims, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(claims.Items) != 3 || claims.Items[0].Name != "data-db-0" {
+		t.Errorf("claims: %v, %v", claims, err)
+	}
+
+	changed, _ := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
+	changed.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
+	if _, err := c.Fake.AppsV1().StatefulSets("default").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for ordinal := 2; ordinal >= 0; ordinal-- {
+		name := fmt.Sprint("db-", ordinal)
+		controllertest.Eventually(t, func() bool {
+			for _, p := range c.Pods("default") {
+				if p.Name == name {
+					return len(p.Spec.Containers) == 1
+				}
+			}
+			return false
+		}, true)
+		c.SetReady("default", name, time.Now())
+	}
+	controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
+}

@@ -1,0 +1,269 @@
+// Package statefulset keeps the pods of StatefulSets: each has a number, a
+// name and volumes that stay its own.
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/own"
+	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/revision"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "statefulset-controller",
+	Aliases:        []string{"statefulset"},
+	ServiceAccount: "statefulset-controller",
+	EventSource:    "statefulset-controller",
+	New:            New,
+}
+
+var kind = apps.SchemeGroupVersion.WithKind("StatefulSet")
+
+type statefulSets struct {
+	env       *controller.Env
+	kube      kubernetes.Interface
+	sets      appslisters.StatefulSetLister
+	revisions appslisters.ControllerRevisionLister
+	claims    corelisters.PersistentVolumeClaimLister
+	pods      cache.SharedIndexInformer
+	queue     *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	informers := env.Client.Informers
+	c := &statefulSets{
+		env:       env,
+		kube:      env.Client.Kubernetes,
+		sets:      informers.Apps().V1().StatefulSets().Lister(),
+		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
+		claims:    informers.Core().V1().PersistentVolumeClaims().Lister(),
+		pods:      informers.Core().V1().Pods().Informer(),
+	}
+	c.queue = controller.NewQueue("statefulset", c.sync)
+	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
+}
+
+// Run implements controller.Controller.
+func (c *statefulSets) Run(ctx context.Context) error {
+	informers := c.env.Client.Informers
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(informers.Apps().V1().StatefulSets().Informer(), func(_, set *apps.StatefulSet) {
+			if set != nil {
+				c.queue.Add(cache.MetaObjectToName(set))
+			}
+		}),
+		controller.On(c.pods, c.podChanged),
+		controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
+		controller.Reads(informers.Core().V1().PersistentVolumeClaims().Informer()),
+	}, c.queue.Workers(c.env.Options.ConcurrentStatefulSetSyncs))
+}
+
+func (c *statefulSets) podChanged(old, new *v1.Pod) {
+	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
+		return
+	}
+	for _, p := range []*v1.Pod{old, new} {
+		if p == nil {
+			continue
+		}
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
+			c.queue.Add(controller.Key{Namespace: p.Namespace, Name: ref.Name})
+		}
+	}
+	if new == nil || metav1.GetControllerOfNoCopy(new) != nil {
+		return
+	}
+	all, err := c.sets.StatefulSets(new.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, set := range all {
+		if _, ok := ordinalOf(set, new); ok {
+			c.queue.Add(cache.MetaObjectToName(set))
+		}
+	}
+}
+
+func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
+	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owned, err := c.claim(ctx, set)
+	if err != nil {
+		return err
+	}
+	history := &revision.History{
+		Kube: c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+	}
+	all, err := history.List()
+	if err != nil {
+		return err
+	}
+	update, collisions, err := history.Current(ctx, all, set.Status.CollisionCount)
+	if err != nil {
+		return err
+	}
+	templates := map[string]*v1.PodTemplateSpec{update.Name: &set.Spec.Template}
+	s := snapshot{set: set, pods: owned, current: update.Name, update: update.Name, now: time.Now()}
+	for _, r := range all {
+		if r.Name == set.Status.CurrentRevision && r.Name != update.Name {
+			if templates[r.Name], err = revision.Template(r); err != nil {
+				return err
+			}
+			s.current = r.Name
+		}
+	}
+	next := plan(s)
+	if next.wait > 0 {
+		c.queue.AddAfter(key, next.wait)
+	}
+	stepErr := c.apply(ctx, set, next, templates)
+	if err := errors.Join(stepErr, c.report(ctx, set, status(s, collisions))); err != nil {
+		return err
+	}
+	inUse := map[string]bool{s.current: true, s.update: true}
+	for _, p := range owned {
+		inUse[p.Labels[apps.ControllerRevisionHashLabelKey]] = true
+	}
+	return history.Trim(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
+}
+
+// claim returns the pods that a set owns. It adopts only those whose name is
+// one of its own.
+func (c *statefulSets) claim(ctx context.Context, set *apps.StatefulSet) ([]*v1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector of StatefulSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	var candidates []*v1.Pod
+	for _, key := range []string{string(set.UID), own.Orphans(set.Namespace)} {
+		objects, err := c.pods.GetIndexer().ByIndex(own.ByController, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			candidates = append(candidates, o.(*v1.Pod))
+		}
+	}
+	claim := own.Claim[*v1.Pod]{
+		Owner: set, Kind: kind, Selector: selector,
+		Matches: func(p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
+		Patch:   pods.Control{Kube: c.kube, Events: c.env.Events}.Patch,
+		Fresh: func(ctx context.Context) (metav1.Object, error) {
+			return c.kube.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+		},
+	}
+	return claim.Objects(ctx, candidates)
+}
+
+// apply carries out a step.
+func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next step, templates map[string]*v1.PodTemplateSpec) error {
+	created := pods.All(next.create, func(s slot) error {
+		return c.create(ctx, set, newPod(set, templates[s.revision], s.revision, s.ordinal), s.ordinal)
+	})
+	repaired := pods.All(next.repair, func(s slot) error {
+		pod := s.pod.DeepCopy()
+		identify(set, pod, s.ordinal)
+		if err := c.ensureClaims(ctx, set, pod.Name, s.ordinal); err != nil {
+			return err
+		}
+		_, err := c.kube.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
+		c.record("update", set, pod.Name, err)
+		return err
+	})
+	deleted := pods.All(next.delete, func(pod *v1.Pod) error {
+		err := c.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		c.record("delete", set, pod.Name, err)
+		return err
+	})
+	return errors.Join(created, repaired, deleted)
+}
+
+func (c *statefulSets) create(ctx context.Context, set *apps.StatefulSet, pod *v1.Pod, ordinal int) error {
+	if err := c.ensureClaims(ctx, set, pod.Name, ordinal); err != nil {
+		return err
+	}
+	_, err := c.kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return controller.ErrStale
+	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+		return nil
+	}
+	c.record("create", set, pod.Name, err)
+	return err
+}
+
+// ensureClaims makes the volume claims of an ordinal that are not there.
+func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, pod string, ordinal int) error {
+	for _, claim := range claims(set, ordinal) {
+		have, err := c.claims.PersistentVolumeClaims(claim.Namespace).Get(claim.Name)
+		if err == nil {
+			if have.DeletionTimestamp != nil {
+				return fmt.Errorf("pvc %s is being deleted", claim.Name)
+			}
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		_, err = c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		if err != nil {
+			c.env.Events.Eventf(set, v1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, pod, set.Name, err)
+			return fmt.Errorf("creating claim %s: %w", claim.Name, err)
+		}
+		c.env.Events.Eventf(set, v1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod, set.Name)
+	}
+	return nil
+}
+
+// record tells of a change of a pod in an event of the set.
+func (c *statefulSets) record(verb string, set *apps.StatefulSet, pod string, err error) {
+	reason := map[string]string{"create": "Create", "update": "Update", "delete": "Delete"}[verb]
+	if err != nil {
+		c.env.Events.Eventf(set, v1.EventTypeWarning, "Failed"+reason, "%s Pod %s in StatefulSet %s failed error: %s", verb, pod, set.Name, err)
+		return
+	}
+	c.env.Events.Eventf(set, v1.EventTypeNormal, "Successful"+reason, "%s Pod %s in StatefulSet %s successful", verb, pod, set.Name)
+}
+
+func (c *statefulSets) report(ctx context.Context, set *apps.StatefulSet, want apps.StatefulSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, want) {
+		return nil
+	}
+	next := *set
+	next.Status = want
+	_, err := c.kube.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
