@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/klog/v2"
+)
+
+// health tells whether the kernel follows the API: it does unless a change has
+// waited to be applied for longer than stuckAfter.
+type health struct {
+	mu          sync.Mutex // guards the following
+	pending     time.Time  // since when a change waits; zero is none
+	lastUpdated time.Time
+}
+
+const stuckAfter = time.Minute
+
+func newHealth() *health { return &health{} }
+
+func (h *health) queued() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pending.IsZero() {
+		h.pending = time.Now()
+	}
+}
+
+func (h *health) applied() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pending, h.lastUpdated = time.Time{}, time.Now()
+}
+
+func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	now := time.Now()
+	h.mu.Lock()
+	healthy := !h.lastUpdated.IsZero() && (h.pending.IsZero() || now.Sub(h.pending) < stuckAfter)
+	updated := h.lastUpdated
+	if healthy && h.pending.IsZero() {
+		updated = now
+	}
+	h.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": true}`, updated, now)
+}
+
+// metrics has upstream's names.
+type metrics struct {
+	registry    *prometheus.Registry
+	duration    prometheus.Histogram
+	lastApplied prometheus.Gauge
+	failed      prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubeproxy_sync_proxy_rules_duration_seconds", Help: "SyncProxyRules latency in seconds",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", Help: "The last time proxy rules were successfully synced",
+		}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "Cumulative proxy nftables sync failures",
+		}),
+	}
+	m.registry.MustRegister(m.duration, m.lastApplied, m.failed)
+	return m
+}
+
+// servers are the proxy's HTTP servers.
+type servers struct {
+	ctx   context.Context
+	mu    sync.Mutex // guards local
+	local map[uint16]*localServer
+	all   []*http.Server
+	done  sync.WaitGroup
+}
+
+// listen opens the health and metrics addresses, so that a taken port is an
+// error of the start.
+func (p *Proxy) listen(ctx context.Context) (*servers, error) {
+	s := &servers{ctx: ctx, local: map[uint16]*localServer{}}
+	healthz := http.NewServeMux()
+	healthz.Handle("/healthz", p.health)
+	healthz.Handle("/livez", p.health)
+	metrics := http.NewServeMux()
+	metrics.Handle("/metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
+	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, p.config.Mode) })
+	for _, server := range []struct {
+		name, address string
+		handler       http.Handler
+	}{{"healthz", p.config.HealthzAddress, healthz}, {"metrics", p.config.MetricsAddress, metrics}} {
+		if server.address == "" {
+			continue
+		}
+		if _, err := s.serve(server.address, server.handler); err != nil {
+			s.stop()
+			return nil, fmt.Errorf("proxy's %s address %s cannot be used (choose another): %w", server.name, server.address, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *servers) serve(address string, handler http.Handler) (*http.Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(s.ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	s.all = append(s.all, server)
+	s.done.Go(func() { _ = server.Serve(listener) })
+	return server, nil
+}
+
+// stop closes all of them and waits until they have ended.
+func (s *servers) stop() {
+	for _, server := range s.all {
+		_ = server.Close()
+	}
+	s.done.Wait()
+}
+
+// localServer answers a load balancer for one Service with
+// externalTrafficPolicy Local.
+type localServer struct {
+	mu        sync.Mutex // guards the following
+	name      PortName
+	endpoints int
+	server    *http.Server
+}
+
+func (l *localServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(l.endpoints))
+	if l.endpoints == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"service":             map[string]string{"namespace": l.name.Namespace, "name": l.name.Name},
+		"localEndpoints":      l.endpoints,
+		"serviceProxyHealthy": true,
+	})
+}
+
+// localHealth serves the healthCheckNodePort of every Service that has one.
+func (s *servers) localHealth(rules Rules) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := map[uint16]bool{}
+	for name, port := range rules.Services {
+		number := port.HealthCheckNodePort
+		if number == 0 || wanted[number] {
+			continue
+		}
+		wanted[number] = true
+		l := s.local[number]
+		if l == nil {
+			l = &localServer{}
+			server, err := s.serve(net.JoinHostPort("", strconv.Itoa(int(number))), l)
+			if err != nil {
+				klog.FromContext(s.ctx).Error(err, "Health check node port cannot be served", "service", name.NamespacedName, "port", number)
+				continue
+			}
+			l.server = server
+			s.local[number] = l
+		}
+		l.mu.Lock()
+		l.name, l.endpoints = name, len(port.Local)
+		l.mu.Unlock()
+	}
+	for number, l := range s.local {
+		if !wanted[number] {
+			_ = l.server.Close()
+			delete(s.local, number)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// proxied tells whether this proxy serves a Service: not headless ones,
+// external names, or those that another proxy takes
+// (service.kubernetes.io/service-proxy-name).
+func proxied(service *v1.Service) bool {
+	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
+		return false
+	}
+	_, other := service.Labels["service.kubernetes.io/service-proxy-name"]
+	return !other
+}
+
+// ServiceRules computes the rules of one Service out of its slices.
+func ServiceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, node Node) map[PortName]*ServicePort {
+	rules := map[PortName]*ServicePort{}
+	if !proxied(service) {
+		return rules
+	}
+	for _, ip := range clusterIPs(service) {
+		family := familyOf(ip)
+		for i := range service.Spec.Ports {
+			port := &service.Spec.Ports[i]
+			name := PortName{
+				NamespacedName: types.NamespacedName{Namespace: service.Namespace, Name: service.Name},
+				Port:           port.Name, Protocol: protocolOf(port.Protocol), Family: family,
+			}
+			p := frontends(service, port, ip)
+			candidates := endpointsOf(slicesOf, port, family)
+			p.Cluster = addresses(topology(serving(candidates), node))
+			if p.InternalLocal || p.ExternalLocal {
+				p.Local = addresses(serving(onNode(candidates, node.Name)))
+			}
+			rules[name] = p
+		}
+	}
+	return rules
+}
+
+// frontends is a ServicePort without endpoints.
+func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
+	spec := &service.Spec
+	p := &ServicePort{
+		ClusterIP:     ip,
+		Port:          uint16(port.Port),
+		NodePort:      uint16(port.NodePort),
+		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == v1.ServiceInternalTrafficPolicyLocal,
+	}
+	external := p.NodePort != 0 || len(spec.ExternalIPs) > 0 || spec.Type == v1.ServiceTypeLoadBalancer
+	p.ExternalLocal = external && spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+	if p.ExternalLocal && spec.Type == v1.ServiceTypeLoadBalancer {
+		p.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
+	}
+	if spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		seconds := v1.DefaultClientIPServiceAffinitySeconds
+		if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			seconds = *c.ClientIP.TimeoutSeconds
+		}
+		p.Affinity = time.Duration(seconds) * time.Second
+	}
+	for _, s := range spec.ExternalIPs {
+		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == ip.Is4() {
+			p.External = append(p.External, a)
+		}
+	}
+	if spec.Type != v1.ServiceTypeLoadBalancer {
+		return p
+	}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if ingress.IPMode != nil && *ingress.IPMode == v1.LoadBalancerIPModeProxy {
+			continue
+		}
+		if a, err := netip.ParseAddr(ingress.IP); err == nil && a.Is4() == ip.Is4() {
+			p.LoadBalancer = append(p.LoadBalancer, a)
+		}
+	}
+	for _, s := range spec.LoadBalancerSourceRanges {
+		if r, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && r.Addr().Is4() == ip.Is4() {
+			p.SourceRanges = append(p.SourceRanges, r.Masked())
+		}
+	}
+	return p
+}
+
+func clusterIPs(service *v1.Service) []netip.Addr {
+	list := service.Spec.ClusterIPs
+	if len(list) == 0 {
+		list = []string{service.Spec.ClusterIP}
+	}
+	var ips []netip.Addr
+	for _, s := range list {
+		if a, err := netip.ParseAddr(s); err == nil {
+			ips = append(ips, a.Unmap())
+		}
+	}
+	return ips
+}
+
+// candidate is one endpoint's address for one Service port.
+type candidate struct {
+	address  netip.AddrPort
+	endpoint *discoveryv1.Endpoint
+}
+
+// endpointsOf lists the endpoints of one port in one family, each address
+// once, in the order of addresses.
+func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port *v1.ServicePort, family v1.IPFamily) []candidate {
+	var list []candidate
+	for _, slice := range slicesOf {
+		if string(slice.AddressType) != string(family) {
+			continue
+		}
+		for _, p := range slice.Ports {
+			if p.Port == nil || p.Name == nil && port.Name != "" || p.Name != nil && *p.Name != port.Name ||
+				p.Protocol != nil && *p.Protocol != protocolOf(port.Protocol) {
+				continue
+			}
+			for i := range slice.Endpoints {
+				endpoint := &slice.Endpoints[i]
+				if len(endpoint.Addresses) == 0 {
+					continue
+				}
+				if a, err := netip.ParseAddr(endpoint.Addresses[0]); err == nil {
+					list = append(list, candidate{netip.AddrPortFrom(a, uint16(*p.Port)), endpoint})
+				}
+			}
+		}
+	}
+	// A ready endpoint stands for others of the same address: while slices
+	// are rearranged, one may be in two of them.
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		return cmp.Or(a.address.Compare(b.address), boolCompare(isReady(b.endpoint), isReady(a.endpoint)))
+	})
+	return slices.CompactFunc(list, func(a, b candidate) bool { return a.address == b.address })
+}
+
+func addresses(list []candidate) []netip.AddrPort {
+	var result []netip.AddrPort
+	for _, c := range list {
+		result = append(result, c.address)
+	}
+	return result
+}
+
+func familyOf(a netip.Addr) v1.IPFamily {
+	if a.Is4() {
+		return v1.IPv4Protocol
+	}
+	return v1.IPv6Protocol
+}
+
+func protocolOf(p v1.Protocol) v1.Protocol { return cmp.Or(p, v1.ProtocolTCP) }
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

@@ -1,0 +1,176 @@
+package proxy
+
+import (
+	"maps"
+	"net/netip"
+	"reflect"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// state holds the newest objects and computes Rules out of those that
+// changed since the last time. Informers call it from several goroutines.
+type state struct {
+	// changed has a message when rules would give something new.
+	changed chan struct{}
+
+	mu       sync.Mutex
+	node     Node
+	services map[types.NamespacedName]*v1.Service
+	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
+	pods     map[types.NamespacedName]*v1.Pod
+	dirty    map[types.NamespacedName]bool
+	// byService is what the last rules were made of.
+	byService map[types.NamespacedName]map[PortName]*ServicePort
+}
+
+func newState(nodeName string) *state {
+	return &state{
+		changed:   make(chan struct{}, 1),
+		node:      Node{Name: nodeName},
+		services:  map[types.NamespacedName]*v1.Service{},
+		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
+		pods:      map[types.NamespacedName]*v1.Pod{},
+		dirty:     map[types.NamespacedName]bool{},
+		byService: map[types.NamespacedName]map[PortName]*ServicePort{},
+	}
+}
+
+func (s *state) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *state) touch(name types.NamespacedName) {
+	s.dirty[name] = true
+	s.wake()
+}
+
+func (s *state) setService(service *v1.Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	s.services[name] = service
+	s.touch(name)
+}
+
+func (s *state) deleteService(service *v1.Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	delete(s.services, name)
+	s.touch(name)
+}
+
+func serviceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
+	return types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+}
+
+func (s *state) setSlice(slice *discoveryv1.EndpointSlice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := serviceOf(slice)
+	if s.slices[name] == nil {
+		s.slices[name] = map[string]*discoveryv1.EndpointSlice{}
+	}
+	s.slices[name][slice.Name] = slice
+	s.touch(name)
+}
+
+func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := serviceOf(slice)
+	delete(s.slices[name], slice.Name)
+	if len(s.slices[name]) == 0 {
+		delete(s.slices, name)
+	}
+	s.touch(name)
+}
+
+// setNode minds only this node's zone.
+func (s *state) setNode(node *v1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	zone := node.Labels[v1.LabelTopologyZone]
+	if node.Name != s.node.Name || zone == s.node.Zone {
+		return
+	}
+	s.node.Zone = zone
+	for name := range s.services {
+		s.dirty[name] = true
+	}
+	s.wake()
+}
+
+// setPod keeps only pods with host ports.
+func (s *state) setPod(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	var before map[HostPortKey]netip.AddrPort
+	if old := s.pods[name]; old != nil {
+		before = PodHostPorts(old)
+	}
+	after := PodHostPorts(pod)
+	if len(after) == 0 {
+		delete(s.pods, name)
+	} else {
+		s.pods[name] = pod
+	}
+	if !maps.Equal(before, after) {
+		s.wake()
+	}
+}
+
+func (s *state) deletePod(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	if s.pods[name] != nil {
+		delete(s.pods, name)
+		s.wake()
+	}
+}
+
+// rules computes the Services that changed again and keeps the other values.
+func (s *state) rules() Rules {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.dirty {
+		s.compute(name)
+	}
+	clear(s.dirty)
+	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: map[HostPortKey]netip.AddrPort{}}
+	for _, ports := range s.byService {
+		maps.Copy(rules.Services, ports)
+	}
+	for _, pod := range s.pods {
+		maps.Copy(rules.HostPorts, PodHostPorts(pod))
+	}
+	return rules
+}
+
+func (s *state) compute(name types.NamespacedName) {
+	service := s.services[name]
+	if service == nil {
+		delete(s.byService, name)
+		return
+	}
+	var list []*discoveryv1.EndpointSlice
+	for _, slice := range s.slices[name] {
+		list = append(list, slice)
+	}
+	ports := ServiceRules(service, list, s.node)
+	for key, port := range ports {
+		if old := s.byService[name][key]; old != nil && reflect.DeepEqual(old, port) {
+			ports[key] = old
+		}
+	}
+	s.byService[name] = ports
+}
