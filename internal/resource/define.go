@@ -139,7 +139,7 @@ func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {
 
 func (d *Definition[S, T]) prepareForCreate(r *Request, o Object) {
 	obj := o.(T)
-	if d.CopyStatus != nil {
+	if d.CopyStatus != nil && !d.CreateWithStatus {
 		d.CopyStatus(obj, T(new(S)))
 	}
 	if d.Spec != nil {

@@ -44,8 +44,9 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	// subresource: creates start with an empty status, updates of the object
 	// keep the old status, updates of the status keep everything else but
 	// labels, annotations, finalizers and owner references.
-	CopyStatus     func(obj, from T)
-	ValidateStatus func(r *Request, obj, old T) field.ErrorList
+	CopyStatus       func(obj, from T)
+	CreateWithStatus bool // creates keep the status they bring (nodes)
+	ValidateStatus   func(r *Request, obj, old T) field.ErrorList
 	// PrepareStatus runs after the generic part of a status update.
 	PrepareStatus func(r *Request, obj, old T)
 

@@ -35,6 +35,9 @@ type Request struct {
 	Now       time.Time
 	User      user.Info // nil inside the server
 	Namespace string
+	// GroupVersion is the one that the client speaks; rules differ by it only
+	// where versions promise different things (events).
+	GroupVersion schema.GroupVersion
 }
 
 // Resource is one API resource in all its versions. All functions are set

@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -12,6 +13,7 @@ import (
 
 // MutatingAdmissionPolicies is the resource mutatingadmissionpolicies.
 func MutatingAdmissionPolicies() *resource.Resource {
+	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicy]{
 		GroupVersion: admissionv1.SchemeGroupVersion,
 		Kind:         "MutatingAdmissionPolicy",
@@ -23,6 +25,13 @@ func MutatingAdmissionPolicies() *resource.Resource {
 			defaultMatchResources(p.Spec.MatchConstraints)
 		},
 		Spec: func(p *admissionv1.MutatingAdmissionPolicy) any { return p.Spec },
+		Validate: func(_ *resource.Request, p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+			return validateMutatingPolicy(compilers, p, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+			return validateMutatingPolicy(compilers, p, old)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Mutations", "integer", "Mutations indicates the number of mutations rules defined in this configuration"),

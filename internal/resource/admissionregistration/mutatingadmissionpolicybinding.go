@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -21,6 +22,10 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 			defaultMatchResources(b.Spec.MatchResources)
 		},
 		Spec: func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
+		Validate: func(_ *resource.Request, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+			p := field.NewPath("spec")
+			return validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),

@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -12,6 +13,7 @@ import (
 
 // MutatingWebhookConfigurations is the resource mutatingwebhookconfigurations.
 func MutatingWebhookConfigurations() *resource.Resource {
+	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
 		GroupVersion: admissionv1.SchemeGroupVersion,
 		Kind:         "MutatingWebhookConfiguration",
@@ -20,6 +22,13 @@ func MutatingWebhookConfigurations() *resource.Resource {
 		Cluster:      true,
 		Default:      defaultMutatingWebhooks,
 		Spec:         func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
+		Validate: func(_ *resource.Request, c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(mutatingHooks(c), nil, compilers)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(mutatingHooks(c), mutatingHooks(old), compilers)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
@@ -38,4 +47,17 @@ func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 			&w.ClientConfig, w.Rules)
 		fill.Nil(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 	}
+}
+
+func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
+	var hooks []hook
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		hooks = append(hooks, hook{
+			name: w.Name, versions: w.AdmissionReviewVersions, rules: w.Rules, failure: w.FailurePolicy, match: w.MatchPolicy,
+			sideEffects: w.SideEffects, timeout: w.TimeoutSeconds, namespaces: w.NamespaceSelector, objects: w.ObjectSelector,
+			client: &w.ClientConfig, conditions: w.MatchConditions, reinvocation: w.ReinvocationPolicy, mayReinvoke: true,
+		})
+	}
+	return hooks
 }

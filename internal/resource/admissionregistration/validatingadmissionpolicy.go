@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -12,6 +13,7 @@ import (
 
 // ValidatingAdmissionPolicies is the resource validatingadmissionpolicies.
 func ValidatingAdmissionPolicies() *resource.Resource {
+	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicy]{
 		GroupVersion: admissionv1.SchemeGroupVersion,
 		Kind:         "ValidatingAdmissionPolicy",
@@ -24,6 +26,13 @@ func ValidatingAdmissionPolicies() *resource.Resource {
 		},
 		Spec:       func(p *admissionv1.ValidatingAdmissionPolicy) any { return p.Spec },
 		CopyStatus: func(p, from *admissionv1.ValidatingAdmissionPolicy) { p.Status = from.Status },
+		Validate: func(_ *resource.Request, p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+			return validateValidatingPolicy(compilers, p, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+			return validateValidatingPolicy(compilers, p, old)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Validations", "integer", "Validations indicates the number of validations rules defined in this configuration"),

@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -21,6 +22,11 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 			defaultMatchResources(b.Spec.MatchResources)
 		},
 		Spec: func(b *admissionv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },
+		Validate: func(_ *resource.Request, b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+			p := field.NewPath("spec")
+			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			return append(errs, validateActions(p.Child("validationActions"), b.Spec.ValidationActions)...)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),

@@ -5,12 +5,14 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // ValidatingWebhookConfigurations is the resource validatingwebhookconfigurations.
 func ValidatingWebhookConfigurations() *resource.Resource {
+	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.ValidatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration]{
 		GroupVersion: admissionv1.SchemeGroupVersion,
 		Kind:         "ValidatingWebhookConfiguration",
@@ -19,6 +21,13 @@ func ValidatingWebhookConfigurations() *resource.Resource {
 		Cluster:      true,
 		Default:      defaultValidatingWebhooks,
 		Spec:         func(c *admissionv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
+		Validate: func(_ *resource.Request, c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(validatingHooks(c), nil, compilers)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(validatingHooks(c), validatingHooks(old), compilers)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
@@ -37,4 +46,17 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 			&w.ClientConfig, w.Rules)
 
 	}
+}
+
+func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
+	var hooks []hook
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		hooks = append(hooks, hook{
+			name: w.Name, versions: w.AdmissionReviewVersions, rules: w.Rules, failure: w.FailurePolicy, match: w.MatchPolicy,
+			sideEffects: w.SideEffects, timeout: w.TimeoutSeconds, namespaces: w.NamespaceSelector, objects: w.ObjectSelector,
+			client: &w.ClientConfig, conditions: w.MatchConditions,
+		})
+	}
+	return hooks
 }

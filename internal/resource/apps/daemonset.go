@@ -4,12 +4,15 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -25,6 +28,25 @@ func DaemonSets() *resource.Resource {
 		Default:      defaultDaemonSet,
 		Spec:         func(d *appsv1.DaemonSet) any { return d.Spec },
 		CopyStatus:   func(d, from *appsv1.DaemonSet) { d.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, o *appsv1.DaemonSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+			setTemplateGeneration(o, 1)
+		},
+		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.DaemonSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+			countTemplate(o, old)
+		},
+		Validate:             func(_ *resource.Request, o *appsv1.DaemonSet) field.ErrorList { return validateDaemonSet(o, nil) },
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateDaemonSetUpdate,
+		ValidateStatus:       validateDaemonSetStatus,
+		Warnings: func(_ *resource.Request, o, old *appsv1.DaemonSet) []string {
+			var before *corev1.PodTemplateSpec
+			if old != nil {
+				before = &old.Spec.Template
+			}
+			return templateWarnings(&o.Spec.Template, before)
+		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Desired", "integer", doc["desiredNumberScheduled"]),
@@ -40,6 +62,7 @@ func DaemonSets() *resource.Resource {
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
+	core.DefaultPodTemplateSpec(&d.Spec.Template)
 	fill.Zero(&d.Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
 	if d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		fill.Nil(&d.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})

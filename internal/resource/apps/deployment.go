@@ -5,12 +5,15 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -26,6 +29,23 @@ func Deployments() *resource.Resource {
 		Default:      defaultDeployment,
 		Spec:         func(d *appsv1.Deployment) any { return d.Spec },
 		CopyStatus:   func(d, from *appsv1.Deployment) { d.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, o *appsv1.Deployment) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		},
+		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.Deployment) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		},
+		Validate:             func(_ *resource.Request, o *appsv1.Deployment) field.ErrorList { return validateDeployment(o, nil) },
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateDeploymentUpdate,
+		ValidateStatus:       validateDeploymentStatus,
+		Warnings: func(_ *resource.Request, o, old *appsv1.Deployment) []string {
+			var before *corev1.PodTemplateSpec
+			if old != nil {
+				before = &old.Spec.Template
+			}
+			return templateWarnings(&o.Spec.Template, before)
+		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Ready", "string", "Number of the pod with ready state"),
@@ -47,6 +67,7 @@ func Deployments() *resource.Resource {
 }
 
 func defaultDeployment(d *appsv1.Deployment) {
+	core.DefaultPodTemplateSpec(&d.Spec.Template)
 	fill.Nil(&d.Spec.Replicas, 1)
 	fill.Zero(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {

@@ -5,12 +5,15 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -25,6 +28,23 @@ func ReplicaSets() *resource.Resource {
 		Default:      defaultReplicaSet,
 		Spec:         func(r *appsv1.ReplicaSet) any { return r.Spec },
 		CopyStatus:   func(r, from *appsv1.ReplicaSet) { r.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, o *appsv1.ReplicaSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		},
+		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.ReplicaSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		},
+		Validate:             func(_ *resource.Request, o *appsv1.ReplicaSet) field.ErrorList { return validateReplicaSet(o, nil) },
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateReplicaSetUpdate,
+		ValidateStatus:       validateReplicaSetStatus,
+		Warnings: func(_ *resource.Request, o, old *appsv1.ReplicaSet) []string {
+			var before *corev1.PodTemplateSpec
+			if old != nil {
+				before = &old.Spec.Template
+			}
+			return templateWarnings(&o.Spec.Template, before)
+		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Desired", "integer", appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]),
@@ -50,6 +70,7 @@ func ReplicaSets() *resource.Resource {
 }
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
+	core.DefaultPodTemplateSpec(&r.Spec.Template)
 	fill.Nil(&r.Spec.Replicas, 1)
 }
 

@@ -5,11 +5,15 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -24,6 +28,26 @@ func StatefulSets() *resource.Resource {
 		Default:      defaultStatefulSet,
 		Spec:         func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:   func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, o *appsv1.StatefulSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		},
+		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.StatefulSet) {
+			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		},
+		Validate: func(_ *resource.Request, o *appsv1.StatefulSet) field.ErrorList {
+			return append(validateStatefulSet(o, nil), validateIdentity(o)...)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateStatefulSetUpdate,
+		ValidateStatus:       validateStatefulSetStatus,
+		Warnings: func(_ *resource.Request, o, old *appsv1.StatefulSet) []string {
+			var before *corev1.PodTemplateSpec
+			if old != nil {
+				before = &old.Spec.Template
+			}
+			return templateWarnings(&o.Spec.Template, before)
+		},
+		ValidateName: validation.NameIsDNSLabel,
 		Columns: append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Ready", "string", "Number of the pod with ready state"),
@@ -43,6 +67,12 @@ func StatefulSets() *resource.Resource {
 }
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
+	core.DefaultPodTemplateSpec(&s.Spec.Template)
+	for i := range s.Spec.VolumeClaimTemplates {
+		claim := &s.Spec.VolumeClaimTemplates[i]
+		core.DefaultPersistentVolumeClaimSpec(&claim.Spec)
+		fill.Zero(&claim.Status.Phase, corev1.ClaimPending)
+	}
 	fill.Zero(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	strategy := &s.Spec.UpdateStrategy
 	if strategy.Type == "" {

@@ -127,10 +127,12 @@ func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList 
 		}
 	}
 	if !known {
-		errs = append(errs, field.NotSupported(p.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
+		unknown := field.NotSupported(p.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
 			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
-		}))
+		})
+		// Clients know this fault as two: no such type, and no source for it.
+		errs = append(errs, unknown, unknown)
 	}
 	if present > 1 {
 		for _, source := range sources {
@@ -173,7 +175,7 @@ func validateExternal(p *field.Path, e *autoscalingv2.ExternalMetricSource) fiel
 func validatePods(p *field.Path, s *autoscalingv2.PodsMetricSource) field.ErrorList {
 	errs := validateMetricName(p.Child("metric"), &s.Metric)
 	errs = append(errs, validateMetricTarget(p.Child("target"), &s.Target)...)
-	if s.Target.AverageValue == nil || s.Target.AverageValue.Sign() != 1 {
+	if s.Target.AverageValue == nil {
 		errs = append(errs, field.Required(p.Child("target", "averageValue"), "must specify a positive target averageValue"))
 	}
 	return errs

@@ -5,9 +5,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -23,6 +25,15 @@ func CronJobs() *resource.Resource {
 		Default:      defaultCronJob,
 		Spec:         func(c *batchv1.CronJob) any { return c.Spec },
 		CopyStatus:   func(c, from *batchv1.CronJob) { c.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, c *batchv1.CronJob) {
+			core.DropDisabledPodTemplateFields(&c.Spec.JobTemplate.Spec.Template, nil)
+		},
+		PrepareForUpdate: func(_ *resource.Request, c, old *batchv1.CronJob) {
+			core.DropDisabledPodTemplateFields(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
+		},
+		Validate:             func(_ *resource.Request, c *batchv1.CronJob) field.ErrorList { return validateCronJob(c, nil) },
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       func(_ *resource.Request, c, old *batchv1.CronJob) field.ErrorList { return validateCronJob(c, old) },
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Schedule", "string", spec["schedule"]),
@@ -37,6 +48,8 @@ func CronJobs() *resource.Resource {
 }
 
 func defaultCronJob(c *batchv1.CronJob) {
+	core.DefaultPodTemplateSpec(&c.Spec.JobTemplate.Spec.Template)
+	defaultPodFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 	fill.Zero(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
 	fill.Nil(&c.Spec.Suspend, false)
 	fill.Nil(&c.Spec.SuccessfulJobsHistoryLimit, 3)

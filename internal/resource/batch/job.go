@@ -11,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -28,6 +30,21 @@ func Jobs() *resource.Resource {
 		Default:            defaultJob,
 		Spec:               func(j *batchv1.Job) any { return j.Spec },
 		CopyStatus:         func(j, from *batchv1.Job) { j.Status = from.Status },
+		PrepareForCreate:   prepareJob,
+		PrepareForUpdate: func(_ *resource.Request, j, old *batchv1.Job) {
+			core.DropDisabledPodTemplateFields(&j.Spec.Template, &old.Spec.Template)
+		},
+		Validate:             func(_ *resource.Request, j *batchv1.Job) field.ErrorList { return validateJob(j, nil) },
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateJobUpdate,
+		ValidateStatus:       validateJobStatus,
+		Warnings: func(_ *resource.Request, j, old *batchv1.Job) []string {
+			var before *corev1.PodTemplateSpec
+			if old != nil {
+				before = &old.Spec.Template
+			}
+			return core.PodTemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))
+		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Status", "string", "Status of the job."),
@@ -45,6 +62,7 @@ func Jobs() *resource.Resource {
 
 func defaultJob(j *batchv1.Job) {
 	s := &j.Spec
+	core.DefaultPodTemplateSpec(&s.Template)
 	if s.Completions == nil && s.Parallelism == nil {
 		fill.Nil(&s.Completions, 1)
 	}
@@ -59,17 +77,22 @@ func defaultJob(j *batchv1.Job) {
 	fill.Nil(&s.CompletionMode, batchv1.NonIndexedCompletion)
 	fill.Nil(&s.Suspend, false)
 	fill.Nil(&s.ManualSelector, false)
+	defaultPodFailurePolicy(s.PodFailurePolicy)
 	if s.PodFailurePolicy != nil {
-		for i := range s.PodFailurePolicy.Rules {
-			for k := range s.PodFailurePolicy.Rules[i].OnPodConditions {
-				if c := &s.PodFailurePolicy.Rules[i].OnPodConditions[k]; c.Status == "" {
-					c.Status = corev1.ConditionTrue
-				}
-			}
-		}
 		fill.Nil(&s.PodReplacementPolicy, batchv1.Failed)
 	}
 	fill.Nil(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+}
+
+func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
+	if p == nil {
+		return
+	}
+	for i := range p.Rules {
+		for k := range p.Rules[i].OnPodConditions {
+			fill.Zero(&p.Rules[i].OnPodConditions[k].Status, corev1.ConditionTrue)
+		}
+	}
 }
 
 func jobRow(j *batchv1.Job, now time.Time) []any {

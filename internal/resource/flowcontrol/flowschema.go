@@ -24,6 +24,7 @@ func FlowSchemas() *resource.Resource {
 		},
 		Spec:       func(s *flowcontrolv1.FlowSchema) any { return s.Spec },
 		CopyStatus: func(s, from *flowcontrolv1.FlowSchema) { s.Status = from.Status },
+		Validate:   validateFlowSchema,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PriorityLevel", "string", doc["priorityLevelConfiguration"]),

@@ -22,6 +22,7 @@ func PriorityLevelConfigurations() *resource.Resource {
 		Default:      defaultPriorityLevel,
 		Spec:         func(l *flowcontrolv1.PriorityLevelConfiguration) any { return l.Spec },
 		CopyStatus:   func(l, from *flowcontrolv1.PriorityLevelConfiguration) { l.Status = from.Status },
+		Validate:     validatePriorityLevel,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Type", "string", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),

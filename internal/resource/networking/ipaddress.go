@@ -1,14 +1,13 @@
 package networking
 
 import (
-	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -52,14 +51,11 @@ func parentCell(p *networkingv1.ParentReference) string {
 
 // validateAddressName requires an IP address in its canonical form.
 func validateAddressName(name string, _ bool) []string {
-	ip, err := netip.ParseAddr(name)
-	if err != nil {
-		return []string{err.Error()}
+	var problems []string
+	for _, err := range utilvalidation.IsValidIP(nil, name) {
+		problems = append(problems, err.Detail)
 	}
-	if canonical := ip.String(); canonical != name {
-		return []string{fmt.Sprintf("not a canonical address: %s", canonical)}
-	}
-	return nil
+	return problems
 }
 
 func validateIPAddress(_ *resource.Request, a *networkingv1.IPAddress) field.ErrorList {

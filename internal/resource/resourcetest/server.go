@@ -50,8 +50,9 @@ func newServer(r *resource.Resource, v *resource.Version, admit Admission) *serv
 	scheme.AddKnownTypeWithName(s.kind, v.New())
 	s.decoder = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
 	s.request = &resource.Request{
-		Now:  time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC),
-		User: &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}},
+		Now:          time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC),
+		GroupVersion: v.GroupVersion,
+		User:         &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}},
 	}
 	if r.Namespaced {
 		s.request.Namespace = testNamespace

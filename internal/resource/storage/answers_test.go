@@ -3,11 +3,22 @@ package storage_test
 import (
 	"testing"
 
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 	"github.com/coracle-io/coracle/internal/resource/storage"
 )
 
 // TestAnswers replays what upstream answered about this group's kinds.
 func TestAnswers(t *testing.T) {
-	resourcetest.Replay(t, storage.Resources(), "testdata/differences.txt", nil)
+	resourcetest.Replay(t, storage.Resources(), "testdata/differences.txt", protect)
+}
+
+// protect does what the admission of objects in use does to new classes.
+func protect(_ *resource.Request, obj, old resource.Object) error {
+	if _, ok := obj.(*storagev1.VolumeAttributesClass); ok && old == nil {
+		obj.SetFinalizers(append(obj.GetFinalizers(), "kubernetes.io/vac-protection"))
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -24,6 +25,11 @@ func CSIDrivers() *resource.Resource {
 		Default:        defaultCSIDriver,
 		Validate:       validateCSIDriver,
 		ValidateUpdate: validateCSIDriverUpdate,
+		PrepareForUpdate: func(_ *resource.Request, d, old *storagev1.CSIDriver) {
+			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
+				d.Generation = old.Generation + 1
+			}
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("AttachRequired", "boolean", doc["attachRequired"]),

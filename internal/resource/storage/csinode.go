@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
 // CSINodes is the resource csinodes.
@@ -18,6 +19,7 @@ func CSINodes() *resource.Resource {
 		Cluster:        true,
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
+		Default:        func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Drivers", "integer", storagev1.CSINodeSpec{}.SwaggerDoc()["drivers"]),

@@ -32,10 +32,10 @@ const minAllocatableUpdateSeconds = 10
 
 // validateDriverName checks the name of a CSI driver.
 func validateDriverName(p *field.Path, name string) field.ErrorList {
-	var errs field.ErrorList
 	if name == "" {
-		errs = append(errs, field.Required(p, ""))
+		return field.ErrorList{field.Required(p, "")}
 	}
+	var errs field.ErrorList
 	if len(name) > maxDriverName {
 		errs = append(errs, field.TooLong(p, name, maxDriverName))
 	}
@@ -112,6 +112,10 @@ func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) fiel
 				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
 			}
 			selected[e.Key] = values
+		}
+		if len(selected) == 0 {
+			errs = append(errs, field.Duplicate(expressions, ""))
+			continue
 		}
 		for _, other := range seen {
 			if equality.Semantic.DeepEqual(selected, other) {
@@ -218,8 +222,8 @@ func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList 
 	return errs
 }
 
-// validateCSINodeUpdate keeps what is known about a driver: it can only be
-// taken away and registered anew.
+// validateCSINodeUpdate keeps what is known about a driver besides how many
+// volumes it takes: it can only be taken away and registered anew.
 func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
 	for i := range old.Spec.Drivers {
@@ -228,11 +232,9 @@ func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field
 			if before.Name != d.Name {
 				continue
 			}
-			if before.Allocatable != nil && d.Allocatable != nil {
-				before.Allocatable.Count = d.Allocatable.Count
-			}
+			before.Allocatable, d.Allocatable = nil, nil
 			if !equality.Semantic.DeepEqual(before, d) {
-				errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(n.Spec.Drivers[k]), "field is immutable"))
+				errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(*d), "field is immutable"))
 			}
 		}
 	}

@@ -1,0 +1,13 @@
+package admissionregistration_test
+
+import (
+	"testing"
+
+	"github.com/coracle-io/coracle/internal/resource/admissionregistration"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+// TestAnswers replays what upstream answered about this group's kinds.
+func TestAnswers(t *testing.T) {
+	resourcetest.Replay(t, admissionregistration.Resources(), "testdata/differences.txt", nil)
+}

@@ -1,0 +1,117 @@
+package admissionregistration
+
+import (
+	"strings"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// maxMatchConditions is how many conditions a webhook or policy may have.
+const maxMatchConditions = 64
+
+// compilers builds the compilers of CEL expressions on first use: most
+// clusters have no expressions.
+type compilers struct {
+	plain func() cel.Compiler
+}
+
+func newCompilers() *compilers {
+	return &compilers{plain: sync.OnceValue(func() cel.Compiler {
+		return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	})}
+}
+
+// withVariables is a compiler for expressions that refer to variables.
+func (c *compilers) withVariables() (*cel.CompositedCompiler, error) {
+	return cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+}
+
+// expression is one CEL expression and the types that it may evaluate to.
+type expression struct {
+	name, text string
+	types      []*celgo.Type
+}
+
+func (e expression) GetName() string            { return e.name }
+func (e expression) GetExpression() string      { return e.text }
+func (e expression) ReturnTypes() []*celgo.Type { return e.types }
+
+func problems(p *field.Path, text string, result cel.CompilationResult) field.ErrorList {
+	switch {
+	case result.Error == nil:
+		return nil
+	case result.Error.Type == apiservercel.ErrorTypeRequired:
+		return field.ErrorList{field.Required(p, result.Error.Detail)}
+	case result.Error.Type == apiservercel.ErrorTypeInvalid:
+		return field.ErrorList{field.Invalid(p, text, result.Error.Detail)}
+	default:
+		return field.ErrorList{field.InternalError(p, result.Error)}
+	}
+}
+
+// environmentOf is where an expression is compiled: one that is stored
+// already keeps working in versions that know less of the language.
+func environmentOf(text string, stored sets.Set[string]) environment.Type {
+	if stored.Has(text) {
+		return environment.StoredExpressions
+	}
+	return environment.NewExpressions
+}
+
+func validateMatchConditions(
+	p *field.Path, conditions []admissionv1.MatchCondition, compiler cel.Compiler,
+	options cel.OptionalVariableDeclarations, stored sets.Set[string],
+) field.ErrorList {
+	var errs field.ErrorList
+	if len(conditions) > maxMatchConditions {
+		errs = append(errs, field.TooMany(p, len(conditions), maxMatchConditions))
+	}
+	names := sets.New[string]()
+	for i, c := range conditions {
+		at := p.Index(i)
+		if text := strings.TrimSpace(c.Expression); text == "" {
+			errs = append(errs, field.Required(at.Child("expression"), ""))
+		} else {
+			e := expression{text: text, types: []*celgo.Type{celgo.BoolType}}
+			result := compiler.CompileCELExpression(e, options, environmentOf(c.Expression, stored))
+			errs = append(errs, problems(at.Child("expression"), c.Expression, result)...)
+		}
+		if c.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+			continue
+		}
+		errs = append(errs, rule.Problems(at.Child("name"), c.Name, utilvalidation.IsQualifiedName(c.Name))...)
+		if names.Has(c.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names.Insert(c.Name)
+	}
+	return errs
+}
+
+// isIdentifier says whether name can be referred to in CEL.
+func isIdentifier(name string) bool {
+	for i, c := range name {
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && !reserved.Has(name)
+}
+
+// reserved are the words that CEL keeps for itself.
+var reserved = sets.New(
+	"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+	"let", "loop", "package", "namespace", "return", "var", "void", "while",
+)

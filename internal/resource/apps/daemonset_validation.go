@@ -1,0 +1,91 @@
+package apps
+
+import (
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// setTemplateGeneration writes the count of template changes where clients of
+// older versions look for it.
+func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+}
+
+func countTemplate(d, old *appsv1.DaemonSet) {
+	n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		n = 1
+	}
+	if !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+		n++
+	}
+	setTemplateGeneration(d, n)
+}
+
+func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
+	p, s := field.NewPath("spec"), &d.Spec
+	var before *corev1.PodTemplateSpec
+	if old != nil {
+		before = &old.Spec.Template
+	}
+	errs := rule.Selector(p.Child("selector"), s.Selector)
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
+		errs = append(errs, validateMatch(p.Child("template"), selector, &s.Template)...)
+	}
+	errs = append(errs, validateNotEmpty(p.Child("selector"), s.Selector, "daemonset")...)
+	errs = append(errs, validateTemplate(p.Child("template"), &s.Template, before, "DaemonSet")...)
+	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
+	errs = append(errs, validateDaemonStrategy(p.Child("updateStrategy"), &s.UpdateStrategy)...)
+	return append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
+}
+
+func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) field.ErrorList {
+	const rolling, onDelete = appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType
+	switch s.Type {
+	case onDelete:
+		return nil
+	case rolling:
+	default:
+		return field.ErrorList{field.NotSupported(p, rule.Shown(*s), []appsv1.DaemonSetUpdateStrategyType{rolling, onDelete})}
+	}
+	at, u := p.Child("rollingUpdate"), s.RollingUpdate
+	if u == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := validateShare(at.Child("maxUnavailable"), u.MaxUnavailable)
+	errs = append(errs, validateShare(at.Child("maxSurge"), u.MaxSurge)...)
+	switch noUnavailable, noSurge := isNone(u.MaxUnavailable), isNone(u.MaxSurge); {
+	case !noUnavailable && !noSurge:
+		errs = append(errs, field.Invalid(at.Child("maxSurge"), u.MaxSurge, "may not be set when maxUnavailable is non-zero"))
+	case noUnavailable && noSurge:
+		errs = append(errs, field.Required(at.Child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
+	}
+	return errs
+}
+
+func validateDaemonSetUpdate(_ *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
+	errs := validateDaemonSet(d, old)
+	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
+}
+
+func validateDaemonSetStatus(_ *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
+	p, s := field.NewPath("status"), &d.Status
+	errs := validateCounts(p, count{"currentNumberScheduled", s.CurrentNumberScheduled},
+		count{"numberMisscheduled", s.NumberMisscheduled}, count{"desiredNumberScheduled", s.DesiredNumberScheduled},
+		count{"numberReady", s.NumberReady}, count{"updatedNumberScheduled", s.UpdatedNumberScheduled},
+		count{"numberAvailable", s.NumberAvailable}, count{"numberUnavailable", s.NumberUnavailable})
+	errs = append(errs, rule.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
+	return append(errs, validateCollisions(p, s.CollisionCount, old.Status.CollisionCount)...)
+}

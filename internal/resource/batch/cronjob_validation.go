@@ -1,0 +1,81 @@
+package batch
+
+import (
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// maxCronJobName leaves room for the 11 characters that the names of its jobs
+// end in.
+const maxCronJobName = 52
+
+func validateCronJob(c, old *batchv1.CronJob) field.ErrorList {
+	p, s := field.NewPath("spec"), &c.Spec
+	var errs field.ErrorList
+	if old == nil && len(c.Name) > maxCronJobName {
+		errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), c.Name, "must be no more than 52 characters"))
+	}
+	errs = append(errs, validateSchedule(p.Child("schedule"), c, old)...)
+	if s.StartingDeadlineSeconds != nil {
+		errs = append(errs, rule.Nonnegative(p.Child("startingDeadlineSeconds"), *s.StartingDeadlineSeconds)...)
+	}
+	if s.TimeZone != nil && (old == nil || old.Spec.TimeZone == nil || *old.Spec.TimeZone != *s.TimeZone) {
+		errs = append(errs, validateTimeZone(p.Child("timeZone"), *s.TimeZone)...)
+	}
+	errs = append(errs, rule.OneOf(p.Child("concurrencyPolicy"), s.ConcurrencyPolicy,
+		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
+	errs = append(errs, validateJobTemplate(p.Child("jobTemplate", "spec"), &s.JobTemplate.Spec, old)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("successfulJobsHistoryLimit"), s.SuccessfulJobsHistoryLimit)...)
+	return append(errs, rule.NonnegativePointer(p.Child("failedJobsHistoryLimit"), s.FailedJobsHistoryLimit)...)
+}
+
+func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
+	schedule := c.Spec.Schedule
+	if schedule == "" {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	var errs field.ErrorList
+	if strings.Contains(schedule, "TZ") && (old == nil || old.Spec.Schedule != schedule) {
+		errs = append(errs, field.Invalid(p, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+	}
+	if _, err := cron.ParseStandard(schedule); err != nil {
+		errs = append(errs, field.Invalid(p, schedule, err.Error()))
+	}
+	return errs
+}
+
+func validateTimeZone(p *field.Path, zone string) field.ErrorList {
+	if zone == "" {
+		return field.ErrorList{field.Invalid(p, zone, "timeZone must be nil or non-empty string")}
+	}
+	if strings.EqualFold(zone, "Local") {
+		return field.ErrorList{field.Invalid(p, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
+	}
+	if _, err := time.LoadLocation(zone); err != nil {
+		return field.ErrorList{field.Invalid(p, zone, err.Error())}
+	}
+	return nil
+}
+
+// validateJobTemplate checks what the jobs of a CronJob are made from; they
+// get their selectors when they are made.
+func validateJobTemplate(p *field.Path, s *batchv1.JobSpec, old *batchv1.CronJob) field.ErrorList {
+	var before *batchv1.JobSpec
+	if old != nil {
+		before = &old.Spec.JobTemplate.Spec
+	}
+	errs := validateJobSpec(p, s, before)
+	if s.Selector != nil {
+		errs = append(errs, field.Invalid(p.Child("selector"), s.Selector, "`selector` will be auto-generated"))
+	}
+	if s.ManualSelector != nil && *s.ManualSelector {
+		errs = append(errs, field.NotSupported(p.Child("manualSelector"), *s.ManualSelector, []string{"nil", "false"}))
+	}
+	return errs
+}

@@ -1,0 +1,103 @@
+package batch
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// Labels that older versions of the API gave to a job's pods, and still does.
+const (
+	legacyJobName       = "job-name"
+	legacyControllerUID = "controller-uid"
+)
+
+func prepareJob(_ *resource.Request, j *batchv1.Job) {
+	core.DropDisabledPodTemplateFields(&j.Spec.Template, nil)
+	if !ptr.Deref(j.Spec.ManualSelector, false) {
+		selectOwnPods(j)
+	}
+	if len(j.Labels) == 0 {
+		j.Labels = j.Spec.Template.Labels
+	}
+}
+
+// selectOwnPods labels the template and sets the selector so that the job
+// selects the pods that it makes and no others. What the user wrote there
+// stays, and is refused if it disagrees.
+func selectOwnPods(j *batchv1.Job) {
+	template := &j.Spec.Template
+	marked := map[string]string{}
+	for key, value := range template.Labels {
+		marked[key] = value
+	}
+	for _, pair := range []struct{ legacy, key, value string }{
+		{legacyJobName, batchv1.JobNameLabel, j.Name},
+		{legacyControllerUID, batchv1.ControllerUidLabel, string(j.UID)},
+	} {
+		if _, own := marked[pair.legacy]; !own {
+			marked[pair.legacy], marked[pair.key] = pair.value, pair.value
+		}
+	}
+	template.Labels = marked
+	if j.Spec.Selector == nil {
+		j.Spec.Selector = &metav1.LabelSelector{}
+	}
+	if _, own := j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel]; !own {
+		matched := map[string]string{batchv1.ControllerUidLabel: string(j.UID)}
+		for key, value := range j.Spec.Selector.MatchLabels {
+			matched[key] = value
+		}
+		j.Spec.Selector.MatchLabels = matched
+	}
+}
+
+// validateOwnPods checks that a job whose selector is not manual selects its
+// own pods.
+func validateOwnPods(j *batchv1.Job) field.ErrorList {
+	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
+		return nil
+	}
+	expected := []struct{ key, value string }{
+		{legacyControllerUID, string(j.UID)},
+		{legacyJobName, j.Name},
+		{batchv1.ControllerUidLabel, string(j.UID)},
+		{batchv1.JobNameLabel, j.Name},
+	}
+	var errs field.ErrorList
+	own := labels.Set{}
+	p := field.NewPath("spec", "template", "metadata", "labels")
+	for _, e := range expected {
+		own[e.key] = e.value
+		problem := fmt.Sprintf("must be '%s'", e.value)
+		switch value, present := j.Spec.Template.Labels[e.key]; {
+		case !present:
+			errs = append(errs, field.Required(p.Key(e.key), problem))
+		case value != e.value:
+			errs = append(errs, field.Invalid(p.Key(e.key), j.Spec.Template.Labels, problem))
+		}
+	}
+	if selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !selector.Matches(own) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector, "`selector` not auto-generated"))
+	}
+	return errs
+}
+
+func validateJobSelector(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
+	if s.Selector == nil {
+		return field.ErrorList{field.Required(p.Child("selector"), "")}
+	}
+	errs := rule.Selector(p.Child("selector"), s.Selector)
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		errs = append(errs, field.Invalid(p.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	return errs
+}

@@ -1,0 +1,225 @@
+package batch
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// Limits of an indexed job, which keep its status small.
+const (
+	manyCompletions       = 100_000
+	maxIndexedParallelism = 100_000
+	maxParallelismOfMany  = 10_000
+	maxFailedOfMany       = 10_000
+	maxFailedIndexes      = 100_000
+	maxManagedBy          = 63
+)
+
+func validateJob(j, old *batchv1.Job) field.ErrorList {
+	var before *batchv1.JobSpec
+	if old != nil {
+		before = &old.Spec
+	}
+	p := field.NewPath("spec")
+	errs := validateOwnPods(j)
+	errs = append(errs, validateJobSpec(p, &j.Spec, before)...)
+	errs = append(errs, validateJobSelector(p, &j.Spec)...)
+	if old == nil && ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
+		pod := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
+		if problems := validation.NameIsDNSLabel(pod, false); len(problems) > 0 {
+			errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), j.Name,
+				fmt.Sprintf("will not able to create pod with invalid DNS label: %s", pod)))
+		}
+	}
+	return errs
+}
+
+func validateJobSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+	errs := rule.NonnegativePointer(p.Child("parallelism"), s.Parallelism)
+	errs = append(errs, rule.NonnegativePointer(p.Child("completions"), s.Completions)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("activeDeadlineSeconds"), s.ActiveDeadlineSeconds)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("backoffLimit"), s.BackoffLimit)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("ttlSecondsAfterFinished"), s.TTLSecondsAfterFinished)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("maxFailedIndexes"), s.MaxFailedIndexes)...)
+	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+		errs = append(errs, field.Required(p.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+	}
+	if s.ManagedBy != nil {
+		at := p.Child("managedBy")
+		errs = append(errs, utilvalidation.IsDomainPrefixedPath(at, *s.ManagedBy)...)
+		if len(*s.ManagedBy) > maxManagedBy {
+			errs = append(errs, field.TooLong(at, *s.ManagedBy, maxManagedBy))
+		}
+	}
+	if s.CompletionMode != nil {
+		errs = append(errs, rule.OneOf(p.Child("completionMode"), *s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+	}
+	if ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion {
+		errs = append(errs, validateIndexed(p, s)...)
+	} else {
+		for _, limit := range []struct {
+			name  string
+			value *int32
+		}{{"backoffLimitPerIndex", s.BackoffLimitPerIndex}, {"maxFailedIndexes", s.MaxFailedIndexes}} {
+			if limit.value != nil {
+				errs = append(errs, field.Invalid(p.Child(limit.name), *limit.value, "requires indexed completion mode"))
+			}
+		}
+	}
+	if s.PodFailurePolicy != nil {
+		errs = append(errs, validatePodFailurePolicy(p.Child("podFailurePolicy"), s)...)
+	}
+	if s.SuccessPolicy != nil {
+		if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
+			errs = append(errs, field.Invalid(p.Child("successPolicy"), rule.Shown(s.SuccessPolicy), "requires indexed completion mode"))
+		} else {
+			errs = append(errs, validateSuccessPolicy(p.Child("successPolicy"), s)...)
+		}
+	}
+	errs = append(errs, validateReplacement(p.Child("podReplacementPolicy"), s)...)
+	return append(errs, validateJobTemplateSpec(p.Child("template"), s, old)...)
+}
+
+func validateIndexed(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
+	if s.Completions == nil {
+		return field.ErrorList{field.Required(p.Child("completions"), "when completion mode is Indexed")}
+	}
+	var errs field.ErrorList
+	parallelism := ptr.Deref(s.Parallelism, 0)
+	if parallelism > maxIndexedParallelism {
+		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism,
+			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", maxIndexedParallelism)))
+	}
+	at := p.Child("maxFailedIndexes")
+	if failed := s.MaxFailedIndexes; failed != nil {
+		if *failed > *s.Completions {
+			errs = append(errs, field.Invalid(at, *failed, "must be less than or equal to completions"))
+		}
+		if *failed > maxFailedIndexes {
+			errs = append(errs, field.Invalid(at, *failed, fmt.Sprintf("must be less than or equal to %d", maxFailedIndexes)))
+		}
+	}
+	if s.BackoffLimitPerIndex == nil || *s.Completions <= manyCompletions {
+		return errs
+	}
+	switch {
+	case s.MaxFailedIndexes == nil:
+		errs = append(errs, field.Required(at, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+	case *s.MaxFailedIndexes > maxFailedOfMany:
+		errs = append(errs, field.Invalid(at, *s.MaxFailedIndexes,
+			fmt.Sprintf("must be less than or equal to %d when completions is above %d", maxFailedOfMany, manyCompletions)))
+	}
+	if parallelism > maxParallelismOfMany {
+		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism,
+			fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", maxParallelismOfMany, manyCompletions)))
+	}
+	return errs
+}
+
+func validateReplacement(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
+	switch {
+	case s.PodReplacementPolicy == nil:
+		return nil
+	case s.PodFailurePolicy != nil:
+		return rule.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed)
+	default:
+		return rule.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed, batchv1.TerminatingOrFailed)
+	}
+}
+
+func validateJobTemplateSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+	var before *corev1.PodTemplateSpec
+	if old != nil {
+		before = &old.Template
+	}
+	errs := core.ValidatePodTemplateSpec(&s.Template, p, core.PodTemplateOptions(&s.Template, before))
+	at := p.Child("spec", "restartPolicy")
+	switch policy := s.Template.Spec.RestartPolicy; {
+	case policy == "" || policy == corev1.RestartPolicyAlways:
+		errs = append(errs, field.Required(at, `valid values: "OnFailure", "Never"`))
+	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
+		errs = append(errs, field.NotSupported(at, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
+	case policy != corev1.RestartPolicyNever && s.PodFailurePolicy != nil:
+		errs = append(errs, field.Invalid(at, policy, `only "Never" is supported when podFailurePolicy is specified`))
+	}
+	return errs
+}
+
+func validateJobUpdate(_ *resource.Request, j, old *batchv1.Job) field.ErrorList {
+	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
+	errs := validateJob(j, old)
+	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
+	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
+	errs = append(errs, validateTemplateUpdate(p.Child("template"), j, old)...)
+	errs = append(errs, rule.Immutable(p.Child("completionMode"), s.CompletionMode, before.CompletionMode)...)
+	if !equality.Semantic.DeepEqual(s.PodFailurePolicy, before.PodFailurePolicy) {
+		errs = append(errs, field.Invalid(p.Child("podFailurePolicy"), rule.Shown(s.PodFailurePolicy), validation.FieldImmutableErrorMsg))
+	}
+	errs = append(errs, rule.Immutable(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex, before.BackoffLimitPerIndex)...)
+	errs = append(errs, rule.Immutable(p.Child("managedBy"), s.ManagedBy, before.ManagedBy)...)
+	if !equality.Semantic.DeepEqual(s.SuccessPolicy, before.SuccessPolicy) {
+		errs = append(errs, field.Invalid(p.Child("successPolicy"), rule.Shown(s.SuccessPolicy), validation.FieldImmutableErrorMsg))
+	}
+	return errs
+}
+
+// validateCompletionsUpdate lets an indexed job be scaled: completions go
+// along with parallelism (KEP-3715).
+func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+	indexed := ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion
+	if !indexed || s.Completions == nil || old.Completions == nil {
+		return rule.Immutable(p, s.Completions, old.Completions)
+	}
+	if *s.Completions == *old.Completions {
+		return nil
+	}
+	if s.Parallelism != nil && *s.Completions == *s.Parallelism {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p, *s.Completions, "can only be modified in tandem with spec.parallelism")}
+}
+
+// validateTemplateUpdate lets the scheduling directives of a job that is
+// suspended and has not started be changed (KEP-2926), and nothing else.
+func validateTemplateUpdate(p *field.Path, j, old *batchv1.Job) field.ErrorList {
+	template, before := j.Spec.Template.DeepCopy(), &old.Spec.Template
+	if ptr.Deref(old.Spec.Suspend, false) && old.Status.StartTime == nil {
+		template.Labels, template.Annotations = before.Labels, before.Annotations
+		template.Spec.NodeSelector = before.Spec.NodeSelector
+		template.Spec.Affinity = before.Spec.Affinity
+		template.Spec.Tolerations = before.Spec.Tolerations
+		template.Spec.SchedulingGates = before.Spec.SchedulingGates
+	}
+	if equality.Semantic.DeepEqual(template, before) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p, rule.Shown(j.Spec.Template), validation.FieldImmutableErrorMsg)}
+}
+
+func validateJobStatus(_ *resource.Request, j, _ *batchv1.Job) field.ErrorList {
+	p, s := field.NewPath("status"), &j.Status
+	errs := rule.Nonnegative(p.Child("active"), s.Active)
+	errs = append(errs, rule.Nonnegative(p.Child("succeeded"), s.Succeeded)...)
+	errs = append(errs, rule.Nonnegative(p.Child("failed"), s.Failed)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("ready"), s.Ready)...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("terminating"), s.Terminating)...)
+	if hasCondition(j, batchv1.JobComplete) && hasCondition(j, batchv1.JobFailed) {
+		errs = append(errs, field.Invalid(p.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
+	}
+	if s.CompletionTime != nil && !hasCondition(j, batchv1.JobComplete) {
+		errs = append(errs, field.Invalid(p.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
+	}
+	return errs
+}

@@ -1,0 +1,48 @@
+package core
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// ComponentStatuses is the resource componentstatuses: the health of the
+// control plane's parts, asked for when it is read.
+func ComponentStatuses() *resource.Resource {
+	r := resource.Define(resource.Definition[corev1.ComponentStatus, *corev1.ComponentStatus]{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "ComponentStatus",
+		Plural:       "componentstatuses",
+		ShortNames:   []string{"cs"},
+		Cluster:      true,
+		Verbs:        []string{"get", "list"},
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Status", "string", "Status of the component conditions"),
+			resource.Column("Message", "string", "Message of the component conditions"),
+			resource.Column("Error", "string", "Error of the component conditions"),
+		},
+		Row: componentStatusRow,
+	})
+	r.Virtual = true
+	return r
+}
+
+func componentStatusRow(c *corev1.ComponentStatus, _ time.Time) []any {
+	status, message, failure := "Unknown", "", ""
+	for _, condition := range c.Conditions {
+		if condition.Type != corev1.ComponentHealthy {
+			continue
+		}
+		status = "Unhealthy"
+		if condition.Status == corev1.ConditionTrue {
+			status = "Healthy"
+		}
+		message, failure = condition.Message, condition.Error
+		break
+	}
+	return []any{c.Name, status, message, failure}
+}

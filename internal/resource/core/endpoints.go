@@ -1,0 +1,163 @@
+package core
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// Endpoints is the resource endpoints.
+func Endpoints() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "Endpoints",
+		Plural:       "endpoints",
+		ShortNames:   []string{"ep"},
+		StoragePath:  "services/endpoints",
+		Default: func(e *corev1.Endpoints) {
+			for i := range e.Subsets {
+				for j := range e.Subsets[i].Ports {
+					fill.Zero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+				}
+			}
+		},
+		Validate:             validateEndpoints,
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
+			return validateEndpoints(r, e)
+		},
+		Warnings: func(_ *resource.Request, _, _ *corev1.Endpoints) []string {
+			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]),
+			resource.AgeColumn(),
+		},
+		Row: func(e *corev1.Endpoints, now time.Time) []any {
+			return []any{e.Name, endpointsCell(e), resource.Age(e.CreationTimestamp, now)}
+		},
+	})
+}
+
+// endpointsCell shows at most three addresses.
+func endpointsCell(e *corev1.Endpoints) string {
+	const most = 3
+	var list []string
+	more, count := false, 0
+	for i := range e.Subsets {
+		subset := &e.Subsets[i]
+		ports := subset.Ports
+		if len(ports) == 0 {
+			for _, address := range subset.Addresses {
+				if count++; len(list) < most {
+					list = append(list, address.IP)
+				} else {
+					more = true
+				}
+			}
+			continue
+		}
+		for _, port := range ports {
+			for _, address := range subset.Addresses {
+				if count++; len(list) < most {
+					list = append(list, net.JoinHostPort(address.IP, strconv.Itoa(int(port.Port))))
+				} else {
+					more = true
+				}
+			}
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return cell.None
+	case more:
+		return fmt.Sprintf("%s + %d more...", strings.Join(list, ","), count-most)
+	default:
+		return strings.Join(list, ",")
+	}
+}
+
+func validateEndpoints(_ *resource.Request, e *corev1.Endpoints) field.ErrorList {
+	var errs field.ErrorList
+	for i := range e.Subsets {
+		subset, path := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		if len(subset.Addresses)+len(subset.NotReadyAddresses) == 0 {
+			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
+		}
+		for j := range subset.Addresses {
+			errs = append(errs, validateEndpointAddress(&subset.Addresses[j], path.Child("addresses").Index(j))...)
+		}
+		for j := range subset.NotReadyAddresses {
+			errs = append(errs, validateEndpointAddress(&subset.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
+		}
+		for j := range subset.Ports {
+			errs = append(errs, validateEndpointPort(&subset.Ports[j], len(subset.Ports) > 1, path.Child("ports").Index(j))...)
+		}
+	}
+	return errs
+}
+
+func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
+	errs := utilvalidation.IsValidIPForLegacyField(path.Child("ip"), a.IP, strictAddresses, nil)
+	if a.Hostname != "" {
+		errs = append(errs, invalid(path.Child("hostname"), a.Hostname, utilvalidation.IsDNS1123Label(a.Hostname))...)
+	}
+	if a.NodeName != nil {
+		errs = append(errs, invalid(path.Child("nodeName"), *a.NodeName, utilvalidation.IsDNS1123Subdomain(*a.NodeName))...)
+	}
+	if len(errs) == 0 {
+		errs = append(errs, validateEndpointIP(a.IP, path.Child("ip"))...)
+	}
+	return errs
+}
+
+// validateEndpointIP refuses addresses by which an endpoint could reach what
+// belongs to the node itself.
+func validateEndpointIP(address string, path *field.Path) field.ErrorList {
+	ip := net.ParseIP(address)
+	if ip == nil {
+		return nil
+	}
+	switch {
+	case ip.IsUnspecified():
+		return field.ErrorList{field.Invalid(path, address, fmt.Sprintf("may not be unspecified (%v)", address))}
+	case ip.IsLoopback():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")}
+	case ip.IsLinkLocalUnicast():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
+	case ip.IsLinkLocalMulticast():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+	}
+	return nil
+}
+
+func validateEndpointPort(p *corev1.EndpointPort, named bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if named && p.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	} else if p.Name != "" {
+		errs = append(errs, invalid(path.Child("name"), p.Name, utilvalidation.IsDNS1123Label(p.Name))...)
+	}
+	errs = append(errs, invalid(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
+	if p.Protocol == "" {
+		errs = append(errs, field.Required(path.Child("protocol"), ""))
+	} else {
+		errs = append(errs, oneOf(p.Protocol, path.Child("protocol"), protocols...)...)
+	}
+	if p.AppProtocol != nil {
+		errs = append(errs, invalid(path.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
+	}
+	return errs
+}

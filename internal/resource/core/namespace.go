@@ -1,0 +1,124 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Namespaces is the resource namespaces.
+func Namespaces() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.Namespace, *corev1.Namespace]{
+		GroupVersion:     corev1.SchemeGroupVersion,
+		Kind:             "Namespace",
+		Plural:           "namespaces",
+		ShortNames:       []string{"ns"},
+		Cluster:          true,
+		Verbs:            []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		Default:          defaultNamespace,
+		CopyStatus:       func(n, from *corev1.Namespace) { n.Status = from.Status },
+		ValidateStatus:   validateNamespaceStatus,
+		PrepareForCreate: prepareNamespace,
+		PrepareForUpdate: func(_ *resource.Request, n, old *corev1.Namespace) {
+			n.Spec.Finalizers = old.Spec.Finalizers
+		},
+		Validate:     validateNamespace,
+		ValidateName: validation.ValidateNamespaceName,
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Status", "string", "The status of the namespace"),
+			resource.AgeColumn(),
+		},
+		Row: func(n *corev1.Namespace, now time.Time) []any {
+			return []any{n.Name, string(n.Status.Phase), resource.Age(n.CreationTimestamp, now)}
+		},
+		SelectableFields: func(n *corev1.Namespace) fields.Set {
+			return fields.Set{"name": n.Name, "status.phase": string(n.Status.Phase)}
+		},
+		Fields: []string{"name", "status.phase"},
+		Subresources: []resource.SubresourceDefinition[corev1.Namespace, *corev1.Namespace]{{
+			Name:  "finalize",
+			Verbs: []string{"update"},
+			PrepareForUpdate: func(_ *resource.Request, n, old *corev1.Namespace) {
+				n.Status = old.Status
+			},
+			ValidateUpdate: func(_ *resource.Request, n, _ *corev1.Namespace) field.ErrorList {
+				return validateNamespaceFinalizers(n)
+			},
+		}},
+	})
+}
+
+// defaultNamespace labels the namespace with its name, by which selectors
+// find it.
+func defaultNamespace(n *corev1.Namespace) {
+	if n.Name == "" {
+		return
+	}
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[corev1.LabelMetadataName] = n.Name
+}
+
+// prepareNamespace makes sure that the namespace is emptied before it goes.
+func prepareNamespace(_ *resource.Request, n *corev1.Namespace) {
+	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+}
+
+func validateNamespace(_ *resource.Request, n *corev1.Namespace) field.ErrorList {
+	return validateNamespaceFinalizers(n)
+}
+
+func validateNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec", "finalizers")
+	for i, name := range n.Spec.Finalizers {
+		errs = append(errs, validateFinalizerName(string(name), path.Index(i))...)
+	}
+	return errs
+}
+
+// standardFinalizers are the finalizers that need no domain.
+var standardFinalizers = map[string]bool{
+	string(corev1.FinalizerKubernetes): true,
+	metav1.FinalizerOrphanDependents:   true,
+	metav1.FinalizerDeleteDependents:   true,
+}
+
+func validateFinalizerName(name string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range utilvalidation.IsQualifiedName(name) {
+		errs = append(errs, field.Invalid(path, name, msg))
+	}
+	if len(errs) == 0 && !strings.Contains(name, "/") && !standardFinalizers[name] {
+		errs = append(errs, field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
+	}
+	return errs
+}
+
+func validateNamespaceStatus(_ *resource.Request, n, _ *corev1.Namespace) field.ErrorList {
+	path := field.NewPath("status", "phase")
+	deleted := !n.DeletionTimestamp.IsZero()
+	switch {
+	case !deleted && n.Status.Phase != corev1.NamespaceActive:
+		return field.ErrorList{field.Invalid(path, n.Status.Phase,
+			"may only be 'Active' if `deletionTimestamp` is empty")}
+	case deleted && n.Status.Phase != corev1.NamespaceTerminating:
+		return field.ErrorList{field.Invalid(path, n.Status.Phase,
+			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
+	}
+	return nil
+}

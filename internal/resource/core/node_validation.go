@@ -1,0 +1,175 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Annotations by which old clients said what a node should have.
+const (
+	preferAvoidPodsAnnotation = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+	taintsPath                = "taints"
+)
+
+func validateNode(_ *resource.Request, n *corev1.Node) field.ErrorList {
+	errs := validateNodeAnnotations(n)
+	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
+	errs = append(errs, validateNodeResources(n)...)
+	if len(n.Spec.PodCIDRs) > 0 {
+		errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
+	}
+	return errs
+}
+
+func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	families := map[bool]int{}
+	for i, cidr := range cidrs {
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, strictAddresses, nil)...)
+		if ip, _, err := net.ParseCIDR(cidr); err == nil {
+			families[ip.To4() != nil]++
+		}
+	}
+	if len(cidrs) > 1 {
+		if families[true] != 1 || families[false] != 1 {
+			errs = append(errs, field.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
+		}
+	}
+	return errs
+}
+
+func validateNodeAnnotations(n *corev1.Node) field.ErrorList {
+	encoded := n.Annotations[preferAvoidPodsAnnotation]
+	if encoded == "" {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations")
+	var avoid corev1.AvoidPods
+	if err := json.Unmarshal([]byte(encoded), &avoid); err != nil {
+		return field.ErrorList{field.Invalid(path.Child("preferAvoidPods"), "", err.Error())}
+	}
+	var errs field.ErrorList
+	entries := path.Child("preferAvoidPods")
+	for i := range avoid.PreferAvoidPods {
+		controller := avoid.PreferAvoidPods[i].PodSignature.PodController
+		at := entries.Index(i).Child("podSignature")
+		if controller == nil {
+			errs = append(errs, field.Required(at, ""))
+		} else if controller.Controller == nil || !*controller.Controller {
+			errs = append(errs, field.Invalid(at.Child("podController", "controller"), controller.Controller,
+				"must point to a controller"))
+		}
+	}
+	return errs
+}
+
+func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type identity struct {
+		effect corev1.TaintEffect
+		key    string
+	}
+	seen := map[identity]bool{}
+	for i := range taints {
+		taint, at := &taints[i], path.Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(taint.Key, at.Child("key"))...)
+		errs = append(errs, invalid(at.Child("value"), taint.Value, utilvalidation.IsValidLabelValue(taint.Value))...)
+		errs = append(errs, validateTaintEffect(taint.Effect, false, at.Child("effect"))...)
+		id := identity{taint.Effect, taint.Key}
+		if seen[id] {
+			duplicate := field.Duplicate(at, *taint)
+			duplicate.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, duplicate)
+			continue
+		}
+		seen[id] = true
+	}
+	return errs
+}
+
+func validateNodeResources(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	for name, quantity := range n.Status.Capacity {
+		errs = append(errs, validateResourceQuantity(string(name), quantity, field.NewPath("status", "capacity").Key(string(name)))...)
+	}
+	for name, quantity := range n.Status.Allocatable {
+		errs = append(errs, validateResourceQuantity(string(name), quantity, field.NewPath("status", "allocatable").Key(string(name)))...)
+	}
+	return errs
+}
+
+func validateNodeUpdate(_ *resource.Request, n, old *corev1.Node) field.ErrorList {
+	errs := validateNodeAnnotations(n)
+	errs = append(errs, validateNodeResources(n)...)
+	spec := field.NewPath("spec")
+	if len(old.Spec.PodCIDRs) > 0 && !reflect.DeepEqual(old.Spec.PodCIDRs, n.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"),
+			"node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if len(old.Spec.PodCIDRs) == 0 && len(n.Spec.PodCIDRs) > 0 {
+		errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
+	}
+	if old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(spec.Child("providerID"),
+			"node updates may not change providerID except from \"\" to valid"))
+	}
+	if n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource) {
+		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource update not supported"))
+	}
+	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
+	return append(errs, validateNodeUnchanged(n, old)...)
+}
+
+// validateNodeUnchanged refuses changes of what nothing above allows.
+func validateNodeUnchanged(n, old *corev1.Node) field.ErrorList {
+	next := old.Spec.DeepCopy()
+	next.PodCIDR, next.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
+	next.ProviderID = n.Spec.ProviderID
+	next.Unschedulable = n.Spec.Unschedulable
+	next.Taints = n.Spec.Taints
+	next.ConfigSource = n.Spec.ConfigSource
+	if equal(*next, n.Spec) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath(""),
+		fmt.Sprintf("node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)"))}
+}
+
+func prepareNodeStatus(_ *resource.Request, n, old *corev1.Node) {
+	if old.Status.Config == nil {
+		n.Status.Config = nil
+	}
+}
+
+func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList {
+	errs := validateNodeAnnotations(n)
+	errs = append(errs, validateNodeResources(n)...)
+	seen := map[corev1.NodeAddress]bool{}
+	for i, address := range n.Status.Addresses {
+		if seen[address] {
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), address))
+		}
+		seen[address] = true
+	}
+	return errs
+}
+
+func nodeWarnings(_ *resource.Request, n, old *corev1.Node) []string {
+	var warnings []string
+	if n.Spec.ConfigSource != nil {
+		warnings = append(warnings, "spec.configSource: the feature is removed, so this field has no effect")
+	}
+	if n.Spec.DoNotUseExternalID != "" {
+		warnings = append(warnings, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
+	}
+	return warnings
+}

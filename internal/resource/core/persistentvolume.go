@@ -1,0 +1,177 @@
+package core
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
+)
+
+// PersistentVolumes is the resource persistentvolumes.
+func PersistentVolumes() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.PersistentVolume, *corev1.PersistentVolume]{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "PersistentVolume",
+		Plural:       "persistentvolumes",
+		ShortNames:   []string{"pv"},
+		Cluster:      true,
+		Default:      defaultPersistentVolume,
+		CopyStatus:   func(v, from *corev1.PersistentVolume) { v.Status = from.Status },
+		PrepareForCreate: func(r *resource.Request, v *corev1.PersistentVolume) {
+			now := metav1.NewTime(r.Now)
+			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
+		},
+		PrepareStatus: func(r *resource.Request, v, old *corev1.PersistentVolume) {
+			if v.Status.Phase != old.Status.Phase && equal(v.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime) {
+				now := metav1.NewTime(r.Now)
+				v.Status.LastPhaseTransitionTime = &now
+			}
+		},
+		Validate:       validatePersistentVolume,
+		ValidateUpdate: validatePersistentVolumeUpdate,
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]),
+			resource.Column("Access Modes", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]),
+			resource.Column("Reclaim Policy", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]),
+			resource.Column("Status", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]),
+			resource.Column("Claim", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]),
+			resource.Column("StorageClass", "string", "StorageClass of the pv"),
+			resource.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pv"),
+			resource.Column("Reason", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]),
+			resource.AgeColumn(),
+			resource.WideColumn("VolumeMode", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]),
+		},
+		Row: persistentVolumeRow,
+	})
+}
+
+func defaultPersistentVolume(v *corev1.PersistentVolume) {
+	spec := &v.Spec
+	fill.Zero(&v.Status.Phase, corev1.VolumePending)
+	fill.Zero(&spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+	fill.Nil(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	roundResources(spec.Capacity)
+	if spec.HostPath != nil {
+		fill.Nil(&spec.HostPath.Type, corev1.HostPathUnset)
+	}
+	if spec.ISCSI != nil {
+		fill.Zero(&spec.ISCSI.ISCSIInterface, "default")
+	}
+	if spec.RBD != nil {
+		fill.Zero(&spec.RBD.RBDPool, "rbd")
+		fill.Zero(&spec.RBD.RadosUser, "admin")
+		fill.Zero(&spec.RBD.Keyring, "/etc/ceph/keyring")
+	}
+	if spec.AzureDisk != nil {
+		defaultAzureDisk(spec.AzureDisk)
+	}
+	if spec.ScaleIO != nil {
+		fill.Zero(&spec.ScaleIO.StorageMode, "ThinProvisioned")
+		fill.Zero(&spec.ScaleIO.FSType, "xfs")
+	}
+}
+
+func persistentVolumeRow(v *corev1.PersistentVolume, now time.Time) []any {
+	claim := ""
+	if ref := v.Spec.ClaimRef; ref != nil {
+		claim = ref.Namespace + "/" + ref.Name
+	}
+	phase := string(v.Status.Phase)
+	if v.DeletionTimestamp != nil {
+		phase = "Terminating"
+	}
+	mode := unset
+	if v.Spec.VolumeMode != nil {
+		mode = string(*v.Spec.VolumeMode)
+	}
+	class := v.Spec.StorageClassName
+	if annotated, ok := v.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		class = annotated
+	}
+	storage := v.Spec.Capacity[corev1.ResourceStorage]
+	return []any{
+		v.Name, storage.String(), accessModesCell(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy),
+		phase, claim, class, ptr.Deref(v.Spec.VolumeAttributesClassName, unset), v.Status.Reason,
+		resource.Age(v.CreationTimestamp, now), mode,
+	}
+}
+
+var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{
+	corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain,
+}
+
+func validatePersistentVolume(_ *resource.Request, v *corev1.PersistentVolume) field.ErrorList {
+	spec, path := &v.Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(path.Child("accessModes"), ""))
+	}
+	errs = append(errs, validateAccessModes(spec.AccessModes, path.Child("accessModes"))...)
+	if len(spec.Capacity) == 0 {
+		errs = append(errs, field.Required(path.Child("capacity"), ""))
+	}
+	if _, ok := spec.Capacity[corev1.ResourceStorage]; !ok || len(spec.Capacity) > 1 {
+		errs = append(errs, field.NotSupported(path.Child("capacity"), spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for name, quantity := range spec.Capacity {
+		at := path.Child("capacity").Key(string(name))
+		errs = append(errs, validateResourceQuantity(string(name), quantity, at)...)
+		errs = append(errs, positiveQuantity(quantity, at)...)
+	}
+	if spec.PersistentVolumeReclaimPolicy != "" {
+		errs = append(errs, oneOf(spec.PersistentVolumeReclaimPolicy, path.Child("persistentVolumeReclaimPolicy"), reclaimPolicies...)...)
+	}
+	if spec.NodeAffinity != nil {
+		errs = append(errs, validateVolumeNodeAffinity(spec.NodeAffinity, path.Child("nodeAffinity"))...)
+	}
+	errs = append(errs, validatePersistentVolumeSource(v, path)...)
+	if spec.HostPath != nil && spec.HostPath.Path == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs, field.Forbidden(path.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
+	}
+	if spec.StorageClassName != "" {
+		errs = append(errs, invalid(path.Child("storageClassName"), spec.StorageClassName, nameIsDNSSubdomain(spec.StorageClassName))...)
+	}
+	if spec.VolumeMode != nil {
+		errs = append(errs, oneOf(*spec.VolumeMode, path.Child("volumeMode"), volumeModes...)...)
+	}
+	if class := spec.VolumeAttributesClassName; class != nil {
+		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), *class, nameIsDNSSubdomain(*class))...)
+		if spec.CSI == nil {
+			errs = append(errs, field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+		}
+	}
+	return errs
+}
+
+func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) field.ErrorList {
+	if a.Required == nil {
+		return field.ErrorList{field.Required(path.Child("required"), "must specify required node constraints")}
+	}
+	return validateNodeSelector(a.Required, path.Child("required"))
+}
+
+func validatePersistentVolumeUpdate(_ *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
+	var errs field.ErrorList
+	if !equal(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
+			"spec.persistentvolumesource is immutable after creation\n"+
+				changes(old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource)))
+	}
+	errs = append(errs, immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil {
+		for _, msg := range immutable(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity")) {
+			msg.Detail += ", except for updating from beta label to GA"
+			errs = append(errs, msg)
+		}
+	}
+	if ptr.Deref(old.Spec.VolumeAttributesClassName, "") != "" && ptr.Deref(v.Spec.VolumeAttributesClassName, "") == "" {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}

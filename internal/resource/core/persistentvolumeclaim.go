@@ -1,0 +1,254 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// PersistentVolumeClaims is the resource persistentvolumeclaims.
+func PersistentVolumeClaims() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "PersistentVolumeClaim",
+		Plural:       "persistentvolumeclaims",
+		ShortNames:   []string{"pvc"},
+		Default:      defaultPersistentVolumeClaim,
+		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) {
+			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			normalizeDataSources(&c.Spec)
+		},
+		PrepareForUpdate: func(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) {
+			normalizeDataSources(&c.Spec)
+		},
+		ValidateStatus: validateClaimStatus,
+		Validate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) field.ErrorList {
+			return validatePersistentVolumeClaimSpec(&c.Spec, field.NewPath("spec"), nil)
+		},
+		ValidateUpdate: validateClaimUpdate,
+		Warnings: func(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) []string {
+			return claimWarnings(&c.Spec, field.NewPath("spec"))
+		},
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Status", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]),
+			resource.Column("Volume", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]),
+			resource.Column("Capacity", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]),
+			resource.Column("Access Modes", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]),
+			resource.Column("StorageClass", "string", "StorageClass of the pvc"),
+			resource.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pvc"),
+			resource.AgeColumn(),
+			resource.WideColumn("VolumeMode", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]),
+		},
+		Row: claimRow,
+	})
+}
+
+func defaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
+	if c.Status.Phase == "" {
+		c.Status.Phase = corev1.ClaimPending
+	}
+	DefaultPersistentVolumeClaimSpec(&c.Spec)
+	roundResources(c.Status.Capacity)
+	roundResources(c.Status.AllocatedResources)
+}
+
+// normalizeDataSources makes dataSource, the old field, and dataSourceRef say
+// the same where both can.
+func normalizeDataSources(spec *corev1.PersistentVolumeClaimSpec) {
+	switch {
+	case spec.DataSourceRef != nil && ptr.Deref(spec.DataSourceRef.Namespace, "") != "":
+	case spec.DataSource != nil && spec.DataSourceRef == nil:
+		spec.DataSourceRef = &corev1.TypedObjectReference{
+			APIGroup: spec.DataSource.APIGroup, Kind: spec.DataSource.Kind, Name: spec.DataSource.Name,
+		}
+	case spec.DataSource == nil && spec.DataSourceRef != nil:
+		spec.DataSource = &corev1.TypedLocalObjectReference{
+			APIGroup: spec.DataSourceRef.APIGroup, Kind: spec.DataSourceRef.Kind, Name: spec.DataSourceRef.Name,
+		}
+	}
+}
+
+func claimRow(c *corev1.PersistentVolumeClaim, now time.Time) []any {
+	phase := string(c.Status.Phase)
+	if c.DeletionTimestamp != nil {
+		phase = "Terminating"
+	}
+	capacity, modes := "", ""
+	if c.Spec.VolumeName != "" {
+		modes = accessModesCell(c.Status.AccessModes)
+		storage := c.Status.Capacity[corev1.ResourceStorage]
+		capacity = storage.String()
+	}
+	class := ptr.Deref(c.Spec.StorageClassName, "")
+	if annotated, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		class = annotated
+	}
+	mode := unset
+	if c.Spec.VolumeMode != nil {
+		mode = string(*c.Spec.VolumeMode)
+	}
+	return []any{
+		c.Name, phase, c.Spec.VolumeName, capacity, modes, class, ptr.Deref(c.Spec.VolumeAttributesClassName, unset),
+		resource.Age(c.CreationTimestamp, now), mode,
+	}
+}
+
+const unset = "<unset>"
+
+// accessModesCell abbreviates access modes, in a fixed order.
+func accessModesCell(modes []corev1.PersistentVolumeAccessMode) string {
+	var shown []string
+	for _, known := range []struct {
+		mode  corev1.PersistentVolumeAccessMode
+		short string
+	}{
+		{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"},
+		{corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"},
+	} {
+		for _, mode := range modes {
+			if mode == known.mode {
+				shown = append(shown, known.short)
+				break
+			}
+		}
+	}
+	return strings.Join(shown, ",")
+}
+
+// validatePersistentVolumeClaimSpec checks a claim's spec; old is what it
+// replaces, or nil.
+func validatePersistentVolumeClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path, old *corev1.PersistentVolumeClaimSpec) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
+	}
+	if spec.Selector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector,
+			metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+	}
+	errs = append(errs, validateAccessModes(spec.AccessModes, path.Child("accessModes"))...)
+	resources := path.Child("resources")
+	if request, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
+		errs = append(errs, field.Required(resources.Key(string(corev1.ResourceStorage)), ""))
+	} else {
+		found := validateResourceQuantity(string(corev1.ResourceStorage), request, resources.Key(string(corev1.ResourceStorage)))
+		if len(found) == 0 {
+			found = positiveQuantity(request, resources.Key(string(corev1.ResourceStorage)))
+		} else {
+			found = append(found, positiveQuantity(request, resources.Key(string(corev1.ResourceStorage)))...)
+		}
+		errs = append(errs, found...)
+	}
+	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
+		errs = append(errs, invalid(path.Child("storageClassName"), class, nameIsDNSSubdomain(class))...)
+	}
+	if spec.VolumeMode != nil {
+		errs = append(errs, oneOf(*spec.VolumeMode, path.Child("volumeMode"), volumeModes...)...)
+	}
+	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
+		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), class, nameIsDNSSubdomain(class))...)
+	}
+	return append(errs, validateDataSources(spec, path)...)
+}
+
+func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	source := func(name string, group *string, kind, object string) {
+		at := path.Child(name)
+		errs = append(errs, required(object, at.Child("name"))...)
+		errs = append(errs, required(kind, at.Child("kind"))...)
+		switch of := ptr.Deref(group, ""); {
+		case of != "":
+			errs = append(errs, invalid(at.Child("apiGroup"), of, nameIsDNSSubdomain(of))...)
+		case kind != "PersistentVolumeClaim":
+			errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		}
+	}
+	if s := spec.DataSource; s != nil {
+		source("dataSource", s.APIGroup, s.Kind, s.Name)
+	}
+	ref := spec.DataSourceRef
+	if ref == nil {
+		return errs
+	}
+	source("dataSourceRef", ref.APIGroup, ref.Kind, ref.Name)
+	if ptr.Deref(ref.Namespace, "") != "" {
+		if spec.DataSource != nil {
+			errs = append(errs, field.Invalid(path, path.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
+		}
+		return errs
+	}
+	if s := spec.DataSource; s != nil {
+		if s.Kind != ref.Kind || s.Name != ref.Name || ptr.Deref(s.APIGroup, "") != ptr.Deref(ref.APIGroup, "") {
+			errs = append(errs, field.Invalid(path, path.Child("dataSource").String(), "must match dataSourceRef"))
+		}
+	}
+	return errs
+}
+
+// validateClaimUpdate lets a bound claim grow, and nothing else change but
+// the class of its attributes and, while it is unbound, its class.
+func validateClaimUpdate(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	is, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
+	if was.VolumeName == "" && old.Status.Phase != corev1.ClaimLost {
+		was.VolumeName = is.VolumeName
+	}
+	bound := c.Status.Phase == corev1.ClaimBound
+	if bound && is.Resources.Requests != nil {
+		is.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
+	}
+	if was.StorageClassName == nil && is.StorageClassName != nil && !bound {
+		was.StorageClassName = is.StorageClassName
+	}
+	was.VolumeAttributesClassName = is.VolumeAttributesClassName
+	if !equal(is, was) {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", changes(*was, *is))))
+	}
+	oldSize, newSize := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
+	capacity := old.Status.Capacity[corev1.ResourceStorage]
+	if newSize.Cmp(oldSize) < 0 && newSize.Cmp(capacity) <= 0 {
+		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
+	}
+	errs = append(errs, immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if ptr.Deref(old.Spec.VolumeAttributesClassName, "") != "" && ptr.Deref(c.Spec.VolumeAttributesClassName, "") == "" && bound {
+		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}
+
+func validateClaimStatus(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("status")
+	if len(c.ResourceVersion) == 0 {
+		errs = append(errs, field.Required(path.Child("resourceVersion"), ""))
+	}
+	if len(c.Spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
+	}
+	for name, quantity := range c.Status.Capacity {
+		errs = append(errs, validateResourceQuantity(string(name), quantity, path.Child("capacity").Key(string(name)))...)
+	}
+	return errs
+}
+
+func claimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+	var warnings []string
+	if request, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && request.MilliValue()%1000 != 0 {
+		warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
+			path.Child("resources", "requests").Key(string(corev1.ResourceStorage)), request.String()))
+	}
+	return warnings
+}

@@ -1,0 +1,200 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Pods is the resource pods.
+func Pods() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.Pod, *corev1.Pod]{
+		GroupVersion:     corev1.SchemeGroupVersion,
+		Kind:             "Pod",
+		Plural:           "pods",
+		ShortNames:       []string{"po"},
+		Categories:       []string{"all"},
+		Default:          defaultPod,
+		Spec:             func(p *corev1.Pod) any { return &p.Spec },
+		CopyStatus:       func(p, from *corev1.Pod) { p.Status = from.Status },
+		PrepareForCreate: preparePod,
+		PrepareForUpdate: func(_ *resource.Request, p, old *corev1.Pod) {
+			dropDisabledPodFields(&p.Spec, &old.Spec)
+		},
+		PrepareStatus:        preparePodStatus,
+		ValidateStatus:       validatePodStatus,
+		Validate:             validatePod,
+		ValidateUpdate:       validatePodUpdate,
+		UpdateValidatesAlone: true,
+		ValidateName:         PodName,
+		Warnings:             podWarnings,
+		GracePeriod:          podGracePeriod,
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Ready", "string", "The aggregate readiness state of this pod for accepting traffic."),
+			resource.Column("Status", "string", "The aggregate status of the containers in this pod."),
+			resource.Column("Restarts", "string", "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted."),
+			resource.AgeColumn(),
+			resource.WideColumn("IP", "string", corev1.PodStatus{}.SwaggerDoc()["podIP"]),
+			resource.WideColumn("Node", "string", corev1.PodSpec{}.SwaggerDoc()["nodeName"]),
+			resource.WideColumn("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
+			resource.WideColumn("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
+		},
+		Row:              podRow,
+		SelectableFields: podFields,
+		Fields: []string{
+			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+			"status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+		},
+		Indexed:      []string{"spec.nodeName"},
+		Subresources: podSubresources(),
+	})
+}
+
+// PodName checks a pod's name, and that of everything that makes pods.
+func PodName(name string, prefix bool) []string { return validation.NameIsDNSSubdomain(name, prefix) }
+
+func podSubresources() []resource.SubresourceDefinition[corev1.Pod, *corev1.Pod] {
+	type subresource = resource.SubresourceDefinition[corev1.Pod, *corev1.Pod]
+	core := corev1.SchemeGroupVersion
+	return []subresource{
+		{Name: "attach", Kind: core.WithKind("PodAttachOptions"), Verbs: []string{"create", "get"}},
+		{Name: "binding", Kind: core.WithKind("Binding"), Verbs: []string{"create"}},
+		{
+			Name:             "ephemeralcontainers",
+			PrepareForUpdate: prepareEphemeralContainers,
+			ValidateUpdate:   validateEphemeralContainersUpdate,
+		},
+		{
+			Name:  "eviction",
+			Kind:  schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"},
+			Verbs: []string{"create"},
+		},
+		{Name: "exec", Kind: core.WithKind("PodExecOptions"), Verbs: []string{"create", "get"}},
+		{Name: "log", Verbs: []string{"get"}},
+		{Name: "portforward", Kind: core.WithKind("PodPortForwardOptions"), Verbs: []string{"create", "get"}},
+		{Name: "proxy", Kind: core.WithKind("PodProxyOptions"), Verbs: []string{"create", "delete", "get", "patch", "update"}},
+		{
+			Name:             "resize",
+			PrepareForUpdate: preparePodResize,
+			ValidateUpdate:   validatePodResize,
+		},
+	}
+}
+
+func podFields(p *corev1.Pod) fields.Set {
+	ips := make([]string, len(p.Status.PodIPs))
+	for i := range ips {
+		ips[i] = p.Status.PodIPs[i].IP
+	}
+	podIP := p.Status.PodIP
+	if podIP == "" && len(ips) > 0 {
+		podIP = ips[0]
+	}
+	return fields.Set{
+		"spec.nodeName":            p.Spec.NodeName,
+		"spec.restartPolicy":       string(p.Spec.RestartPolicy),
+		"spec.schedulerName":       p.Spec.SchedulerName,
+		"spec.serviceAccountName":  p.Spec.ServiceAccountName,
+		"spec.hostNetwork":         fmt.Sprint(p.Spec.HostNetwork),
+		"status.phase":             string(p.Status.Phase),
+		"status.podIP":             podIP,
+		"status.podIPs":            strings.Join(ips, ","),
+		"status.nominatedNodeName": p.Status.NominatedNodeName,
+	}
+}
+
+// preparePod starts the pod's life: pending, in the class of service that its
+// resources make it.
+func preparePod(_ *resource.Request, p *corev1.Pod) {
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
+	dropDisabledPodFields(&p.Spec, nil)
+	addSchedulingGatedCondition(p)
+	applyAppArmorAnnotations(p)
+}
+
+// addSchedulingGatedCondition says at once that the scheduler does not look
+// at the pod yet.
+func addSchedulingGatedCondition(p *corev1.Pod) {
+	if len(p.Spec.SchedulingGates) == 0 {
+		return
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			return
+		}
+	}
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		Type:    corev1.PodScheduled,
+		Status:  corev1.ConditionFalse,
+		Reason:  corev1.PodReasonSchedulingGated,
+		Message: "Scheduling is blocked due to non-empty scheduling gates",
+	})
+}
+
+// podGracePeriod is how long the pod may take to stop: not at all if it has
+// not started or has ended.
+func podGracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
+	var period int64
+	switch {
+	case options != nil && options.GracePeriodSeconds != nil:
+		period = *options.GracePeriodSeconds
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		period = *p.Spec.TerminationGracePeriodSeconds
+	}
+	ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	if p.Spec.NodeName == "" || ended {
+		return 0
+	}
+	return max(period, 1*min(1, abs(period)))
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+func validatePod(_ *resource.Request, p *corev1.Pod) field.ErrorList {
+	return validatePodBody(p, PodTemplateOptions(podAsTemplate(p), nil))
+}
+
+func podAsTemplate(p *corev1.Pod) *corev1.PodTemplateSpec {
+	return &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
+}
+
+func podRow(p *corev1.Pod, now time.Time) []any {
+	summary := summarize(p, now)
+	ip := p.Status.PodIP
+	if ip == "" && len(p.Status.PodIPs) > 0 {
+		ip = p.Status.PodIPs[0].IP
+	}
+	return []any{
+		p.Name, fmt.Sprintf("%d/%d", summary.ready, summary.total), summary.status, summary.restarts,
+		resource.Age(p.CreationTimestamp, now), orNone(ip), orNone(p.Spec.NodeName),
+		orNone(p.Status.NominatedNodeName), readinessGates(p),
+	}
+}
+
+func readinessGates(p *corev1.Pod) string {
+	if len(p.Spec.ReadinessGates) == 0 {
+		return orNone("")
+	}
+	met := 0
+	for _, gate := range p.Spec.ReadinessGates {
+		for _, c := range p.Status.Conditions {
+			if c.Type == gate.ConditionType {
+				if c.Status == corev1.ConditionTrue {
+					met++
+				}
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d/%d", met, len(p.Spec.ReadinessGates))
+}

@@ -1,0 +1,217 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
+
+var terminationMessagePolicies = []corev1.TerminationMessagePolicy{
+	corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError,
+}
+
+func (r *podRules) validateContainers(path *field.Path) field.ErrorList {
+	if len(r.spec.Containers) == 0 {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range r.spec.Containers {
+		c, at := &r.spec.Containers[i], path.Index(i)
+		errs = append(errs, r.validateContainer(c, at)...)
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		errs = append(errs, validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
+		errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
+		errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
+		errs = append(errs, validateStartupProbe(c.StartupProbe, at.Child("startupProbe"))...)
+		errs = append(errs, validateContainerRestartPolicy(c, false, at)...)
+	}
+	return append(errs, r.validateHostPorts(path)...)
+}
+
+// validateHostPorts finds ports of the host that two containers want.
+func (r *podRules) validateHostPorts(path *field.Path) field.ErrorList {
+	type hostPort struct {
+		protocol corev1.Protocol
+		ip       string
+		port     int32
+	}
+	var errs field.ErrorList
+	seen := map[hostPort]bool{}
+	check := func(containers []corev1.Container, path *field.Path, only func(*corev1.Container) bool) {
+		for i := range containers {
+			if !only(&containers[i]) {
+				continue
+			}
+			for j, p := range containers[i].Ports {
+				if p.HostPort == 0 {
+					continue
+				}
+				key := hostPort{p.Protocol, p.HostIP, p.HostPort}
+				if seen[key] {
+					errs = append(errs, field.Duplicate(path.Index(i).Child("ports").Index(j).Child("hostPort"),
+						fmt.Sprintf("%s/%s/%d", key.protocol, key.ip, key.port)))
+				}
+				seen[key] = true
+			}
+		}
+	}
+	check(r.spec.Containers, path, func(*corev1.Container) bool { return true })
+	return errs
+}
+
+// validateInitContainers: only those that restart (sidecars) may have probes
+// and hooks.
+func (r *podRules) validateInitContainers(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range r.spec.Containers {
+		names[r.spec.Containers[i].Name] = true
+	}
+	for i := range r.spec.InitContainers {
+		c, at := &r.spec.InitContainers[i], path.Index(i)
+		errs = append(errs, r.validateContainer(c, at)...)
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		errs = append(errs, validateContainerRestartPolicy(c, true, at)...)
+		if isSidecar(c) {
+			errs = append(errs, validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
+			errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
+			errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
+			errs = append(errs, validateStartupProbe(c.StartupProbe, at.Child("startupProbe"))...)
+			continue
+		}
+		for _, part := range []struct {
+			name string
+			set  bool
+		}{
+			{"lifecycle", c.Lifecycle != nil},
+			{"livenessProbe", c.LivenessProbe != nil},
+			{"readinessProbe", c.ReadinessProbe != nil},
+			{"startupProbe", c.StartupProbe != nil},
+		} {
+			if part.set {
+				errs = append(errs, field.Forbidden(at.Child(part.name), "may not be set for init containers without restartPolicy=Always"))
+			}
+		}
+	}
+	return errs
+}
+
+// validateContainer checks what all kinds of containers have.
+func (r *podRules) validateContainer(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if c.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	} else {
+		errs = append(errs, invalid(path.Child("name"), c.Name, utilvalidation.IsDNS1123Label(c.Name))...)
+	}
+	// Templates may leave the image to be filled in; pods may not have spaces
+	// around it.
+	if c.Image == "" {
+		errs = append(errs, field.Required(path.Child("image"), ""))
+	} else if c.Image != strings.TrimSpace(c.Image) {
+		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
+	}
+	switch c.TerminationMessagePolicy {
+	case corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError:
+	case "":
+		errs = append(errs, field.Required(path.Child("terminationMessagePolicy"), ""))
+	default:
+		errs = append(errs, field.NotSupported(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, terminationMessagePolicies))
+	}
+	errs = append(errs, validateContainerPorts(c.Ports, path.Child("ports"))...)
+	errs = append(errs, r.validateEnv(c.Env, path.Child("env"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
+	errs = append(errs, r.validateMounts(c, path.Child("volumeMounts"))...)
+	errs = append(errs, r.validateDevices(c, path.Child("volumeDevices"))...)
+	errs = append(errs, validatePullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
+	errs = append(errs, r.validateResources(&c.Resources, path.Child("resources"))...)
+	errs = append(errs, r.validateResizePolicy(c, path.Child("resizePolicy"))...)
+	return append(errs, r.validateContainerSecurity(c.SecurityContext, path.Child("securityContext"))...)
+}
+
+func validatePullPolicy(policy corev1.PullPolicy, path *field.Path) field.ErrorList {
+	if policy == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return oneOf(policy, path, pullPolicies...)
+}
+
+func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range ports {
+		p, at := &ports[i], path.Index(i)
+		if p.Name != "" {
+			messages := utilvalidation.IsValidPortName(p.Name)
+			errs = append(errs, invalid(at.Child("name"), p.Name, messages)...)
+			if len(messages) == 0 && names[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
+		}
+		if p.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, invalid(at.Child("containerPort"), p.ContainerPort, utilvalidation.IsValidPortNum(int(p.ContainerPort)))...)
+		}
+		if p.HostPort != 0 {
+			errs = append(errs, invalid(at.Child("hostPort"), p.HostPort, utilvalidation.IsValidPortNum(int(p.HostPort)))...)
+		}
+		if p.Protocol == "" {
+			errs = append(errs, field.Required(at.Child("protocol"), ""))
+		} else {
+			errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), protocols...)...)
+		}
+	}
+	return errs
+}
+
+func validateContainerRestartPolicy(c *corev1.Container, init bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	policy, rules := c.RestartPolicy, c.RestartPolicyRules
+	at := path.Child("restartPolicy")
+	if policy != nil {
+		errs = append(errs, oneOf(*policy, at, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)...)
+	}
+	if len(rules) == 0 {
+		return errs
+	}
+	list := path.Child("restartPolicyRules")
+	switch {
+	case policy == nil:
+		errs = append(errs, field.Required(at, "must specify restartPolicy when restart rules are used"))
+	case *policy == corev1.ContainerRestartPolicyAlways && init:
+		errs = append(errs, field.Forbidden(list, "restartPolicyRules are not allowed for init containers with restart policy Always"))
+	}
+	const mostRules, mostCodes = 20, 255
+	if len(rules) > mostRules {
+		errs = append(errs, field.TooLong(list, rules, mostRules))
+	}
+	for i := range rules {
+		rule, at := &rules[i], list.Index(i)
+		errs = append(errs, oneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		if rule.ExitCodes == nil {
+			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
+			continue
+		}
+		codes := at.Child("exitCodes")
+		errs = append(errs, oneOf(rule.ExitCodes.Operator, codes.Child("operator"),
+			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		if len(rule.ExitCodes.Values) > mostCodes {
+			errs = append(errs, field.TooLong(codes.Child("values"), rule.ExitCodes.Values, mostCodes))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,110 @@
+package core
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Ephemeral containers are added to running pods to look into them. They have
+// no resources, no ports, no probes, and are never taken away.
+
+func (r *podRules) validateEphemeralContainers(path *field.Path) field.ErrorList {
+	if len(r.spec.EphemeralContainers) == 0 {
+		return nil
+	}
+	var errs field.ErrorList
+	names, targets := map[string]bool{}, map[string]bool{}
+	for i := range r.spec.Containers {
+		names[r.spec.Containers[i].Name], targets[r.spec.Containers[i].Name] = true, true
+	}
+	for i := range r.spec.InitContainers {
+		names[r.spec.InitContainers[i].Name] = true
+		if isSidecar(&r.spec.InitContainers[i]) {
+			targets[r.spec.InitContainers[i].Name] = true
+		}
+	}
+	for i := range r.spec.EphemeralContainers {
+		ephemeral, at := &r.spec.EphemeralContainers[i], path.Index(i)
+		c := asContainer(ephemeral)
+		errs = append(errs, r.validateContainer(c, at)...)
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		if target := ephemeral.TargetContainerName; target != "" && !targets[target] {
+			errs = append(errs, field.NotFound(at.Child("targetContainerName"), target))
+		}
+		for _, part := range []struct {
+			name string
+			set  bool
+		}{
+			{"ports", len(c.Ports) > 0},
+			{"livenessProbe", c.LivenessProbe != nil},
+			{"readinessProbe", c.ReadinessProbe != nil},
+			{"startupProbe", c.StartupProbe != nil},
+			{"lifecycle", c.Lifecycle != nil},
+			{"resources", len(c.Resources.Limits)+len(c.Resources.Requests)+len(c.Resources.Claims) > 0},
+			{"resizePolicy", len(c.ResizePolicy) > 0},
+		} {
+			if part.set {
+				errs = append(errs, field.Forbidden(at.Child(part.name), "cannot be set for an Ephemeral Container"))
+			}
+		}
+		if c.RestartPolicy != nil {
+			errs = append(errs, field.Forbidden(at.Child("restartPolicy"), "may not be set for ephemeral containers"))
+		}
+		for j, mount := range c.VolumeMounts {
+			if mount.SubPath != "" {
+				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPath"), "cannot be set for an Ephemeral Container"))
+			}
+			if mount.SubPathExpr != "" {
+				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPathExpr"), "cannot be set for an Ephemeral Container"))
+			}
+		}
+	}
+	return errs
+}
+
+// prepareEphemeralContainers lets the endpoint change the ephemeral containers
+// and nothing else.
+func prepareEphemeralContainers(_ *resource.Request, p, old *corev1.Pod) {
+	next := old.DeepCopy()
+	next.ResourceVersion = p.ResourceVersion
+	next.Spec.EphemeralContainers = p.Spec.EphemeralContainers
+	*p = *next
+	raisePodGeneration(p, old)
+}
+
+func validateEphemeralContainersUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec", "ephemeralContainers")
+	errs := ValidatePodSpec(&p.Spec, &p.ObjectMeta, field.NewPath("spec"), PodTemplateOptions(podAsTemplate(p), podAsTemplate(old)))
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+	}
+	now := map[string]*corev1.EphemeralContainer{}
+	for i := range p.Spec.EphemeralContainers {
+		now[p.Spec.EphemeralContainers[i].Name] = &p.Spec.EphemeralContainers[i]
+	}
+	for i := range old.Spec.EphemeralContainers {
+		was := &old.Spec.EphemeralContainers[i]
+		is, ok := now[was.Name]
+		if !ok {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
+			continue
+		}
+		if !equal(was, is) {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%s", was.Name, changes(*was, *is))))
+		}
+	}
+	return errs
+}
+
+func raisePodGeneration(p, old *corev1.Pod) {
+	if !equal(p.Spec, old.Spec) {
+		p.Generation = old.Generation + 1
+	}
+}

@@ -1,0 +1,189 @@
+package core
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Bounds of a projected token's life in seconds.
+const (
+	minTokenSeconds = 10 * 60
+	maxTokenSeconds = 1 << 32
+)
+
+// Bounds of a projected certificate's life in seconds.
+const (
+	minCertificateSeconds = 60 * 60
+	maxCertificateSeconds = 91 * 24 * 60 * 60
+)
+
+func (r *podRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
+	errs := validateMode(p.DefaultMode, at.Child("defaultMode"))
+	written := map[string]bool{}
+	write := func(name string) {
+		if name == "" {
+			return
+		}
+		if written[name] && !r.DuplicateProjectedPaths {
+			errs = append(errs, field.Invalid(at, name, "conflicting duplicate paths"))
+		}
+		written[name] = true
+	}
+	for i := range p.Sources {
+		errs = append(errs, r.validateProjection(&p.Sources[i], at, at.Child("sources").Index(i), write)...)
+	}
+	return errs
+}
+
+func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *field.Path, write func(string)) field.ErrorList {
+	var errs field.ErrorList
+	found := 0
+	one := func(set bool, name string, check func(at *field.Path)) {
+		switch {
+		case !set:
+		case found > 0:
+			errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type"))
+			found++
+		default:
+			found++
+			check(source.Child(name))
+		}
+	}
+	files := func(at *field.Path, name string, items []corev1.KeyToPath) {
+		if name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		for i := range items {
+			errs = append(errs, validateKeyToPath(&items[i], at.Child("items").Index(i))...)
+			write(items[i].Path)
+		}
+	}
+	one(s.Secret != nil, "secret", func(at *field.Path) { files(at, s.Secret.Name, s.Secret.Items) })
+	one(s.ConfigMap != nil, "configMap", func(at *field.Path) { files(at, s.ConfigMap.Name, s.ConfigMap.Items) })
+	one(s.DownwardAPI != nil, "downwardAPI", func(at *field.Path) {
+		for i := range s.DownwardAPI.Items {
+			errs = append(errs, validateDownwardFile(&s.DownwardAPI.Items[i], at)...)
+			write(s.DownwardAPI.Items[i].Path)
+		}
+	})
+	one(s.ServiceAccountToken != nil, "serviceAccountToken", func(path *field.Path) {
+		errs = append(errs, validateTokenProjection(s.ServiceAccountToken, at, path)...)
+		write(s.ServiceAccountToken.Path)
+	})
+	one(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) {
+		errs = append(errs, validateTrustBundle(s.ClusterTrustBundle, at)...)
+		write(s.ClusterTrustBundle.Path)
+	})
+	one(s.PodCertificate != nil, "podCertificate", func(at *field.Path) {
+		errs = append(errs, validateCertificateProjection(s.PodCertificate, at)...)
+		for _, name := range []string{s.PodCertificate.CredentialBundlePath, s.PodCertificate.KeyPath, s.PodCertificate.CertificateChainPath} {
+			write(name)
+		}
+	})
+	if found == 0 {
+		errs = append(errs, field.Required(source, "must specify a projected volume type"))
+	}
+	return errs
+}
+
+func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, volume, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if t.ExpirationSeconds != nil {
+		seconds := *t.ExpirationSeconds
+		if seconds < minTokenSeconds {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
+		}
+		if seconds > maxTokenSeconds {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	if t.Path == "" {
+		return append(errs, field.Required(at.Child("path"), ""))
+	}
+	return append(errs, validateFileName(t.Path, volume.Child("path"))...)
+}
+
+func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	byName, bySigner := b.Name != nil, b.SignerName != nil
+	switch {
+	case byName && bySigner:
+		errs = append(errs, field.Invalid(at, b, "only one of name and signerName may be used"))
+	case byName:
+		if *b.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "must be a valid object name"))
+		}
+		errs = append(errs, invalid(at.Child("name"), *b.Name, nameIsDNSSubdomain(*b.Name))...)
+		if b.LabelSelector != nil {
+			errs = append(errs, field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
+		}
+	case bySigner:
+		if *b.SignerName == "" {
+			errs = append(errs, field.Required(at.Child("signerName"), "must be a valid signer name"))
+		}
+		errs = append(errs, metav1validation.ValidateLabelSelector(b.LabelSelector,
+			metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+	default:
+		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
+	}
+	if b.Path == "" {
+		return append(errs, field.Required(at.Child("path"), ""))
+	}
+	return append(errs, validateFileName(b.Path, at.Child("path"))...)
+}
+
+var keyTypes = []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"}
+
+func validateCertificateProjection(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
+	errs := required(c.SignerName, at.Child("signerName"))
+	errs = append(errs, oneOf(c.KeyType, at.Child("keyType"), keyTypes...)...)
+	if seconds := c.MaxExpirationSeconds; seconds != nil && (*seconds < minCertificateSeconds || *seconds > maxCertificateSeconds) {
+		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds,
+			fmt.Sprintf("must be between %d and %d", minCertificateSeconds, maxCertificateSeconds)))
+	}
+	paths := 0
+	for _, file := range []struct{ name, path string }{
+		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
+	} {
+		if file.path != "" {
+			paths++
+			errs = append(errs, validateFileName(file.path, at.Child(file.name))...)
+		}
+	}
+	if paths == 0 {
+		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+	}
+	return errs
+}
+
+func validateEphemeralClaim(e *corev1.EphemeralVolumeSource, at *field.Path) field.ErrorList {
+	at = at.Child("volumeClaimTemplate")
+	if e.VolumeClaimTemplate == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := validateClaimTemplateMetadata(&e.VolumeClaimTemplate.ObjectMeta, at.Child("metadata"))
+	return append(errs, validatePersistentVolumeClaimSpec(&e.VolumeClaimTemplate.Spec, at.Child("spec"), nil)...)
+}
+
+// validateClaimTemplateMetadata allows labels and annotations alone: the rest
+// is decided when the claim is made.
+func validateClaimTemplateMetadata(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	errs := validateAnnotations(m.Annotations, at.Child("annotations"))
+	errs = append(errs, validateLabels(m.Labels, at.Child("labels"))...)
+	allowed := metav1.ObjectMeta{Annotations: m.Annotations, Labels: m.Labels}
+	for name, set := range map[string]bool{
+		"name": m.Name != "", "generateName": m.GenerateName != "", "namespace": m.Namespace != "",
+		"uid": m.UID != "", "resourceVersion": m.ResourceVersion != "", "generation": m.Generation != 0,
+		"creationTimestamp": !m.CreationTimestamp.IsZero(), "deletionTimestamp": m.DeletionTimestamp != nil,
+		"finalizers": len(m.Finalizers) > 0, "ownerReferences": len(m.OwnerReferences) > 0, "managedFields": len(m.ManagedFields) > 0,
+	} {
+		if set && !equal(allowed, *m) {
+			errs = append(errs, field.Forbidden(at.Child(exported(name)), "field must not be set"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,275 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Names of sysctls: parts of lower-case letters, digits and separators.
+const (
+	sysctlPattern   = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`
+	sysctlMaxLength = 253
+)
+
+var sysctlName = regexp.MustCompile(sysctlPattern)
+
+// validatePodSecurity checks the pod's security context, and what it says
+// about the namespaces of the host.
+func (r *podRules) validatePodSecurity(at *field.Path) field.ErrorList {
+	s := r.spec.SecurityContext
+	var errs field.ErrorList
+	if r.spec.HostNetwork {
+		errs = append(errs, r.validateHostNetwork(at)...)
+	}
+	if share := r.spec.ShareProcessNamespace; share != nil && *share && r.spec.HostPID {
+		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), *share,
+			"ShareProcessNamespace and HostPID cannot both be enabled"))
+	}
+	errs = append(errs, r.validateUserNamespace(at)...)
+	if s == nil {
+		return errs
+	}
+	at = at.Child("securityContext")
+	errs = append(errs, validateID(s.RunAsUser, at.Child("runAsUser"))...)
+	errs = append(errs, validateID(s.RunAsGroup, at.Child("runAsGroup"))...)
+	errs = append(errs, validateID(s.FSGroup, at.Child("fsGroup"))...)
+	for i := range s.SupplementalGroups {
+		errs = append(errs, validateID(&s.SupplementalGroups[i], at.Child("supplementalGroups").Index(i))...)
+	}
+	if s.SupplementalGroupsPolicy != nil {
+		errs = append(errs, oneOf(*s.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
+			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
+	}
+	errs = append(errs, r.validateSysctls(s.Sysctls, at.Child("sysctls"))...)
+	if s.FSGroupChangePolicy != nil {
+		errs = append(errs, oneOf(*s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"),
+			corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)...)
+	}
+	if s.SELinuxChangePolicy != nil {
+		errs = append(errs, oneOf(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"),
+			corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+	}
+	errs = append(errs, validateSeccompProfile(s.SeccompProfile, at.Child("seccompProfile"))...)
+	errs = append(errs, validateAppArmorProfile(s.AppArmorProfile, at.Child("appArmorProfile"))...)
+	return append(errs, validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions"))...)
+}
+
+func (r *podRules) validateHostNetwork(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, group := range []struct {
+		name       string
+		containers []corev1.Container
+	}{{"containers", r.spec.Containers}, {"initContainers", r.spec.InitContainers}} {
+		for i := range group.containers {
+			for j, port := range group.containers[i].Ports {
+				if port.HostPort != port.ContainerPort {
+					errs = append(errs, field.Invalid(at.Child(group.name).Index(i).Child("ports").Index(j).Child("hostPort"),
+						port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+				}
+			}
+		}
+	}
+	return errs
+}
+
+// validateUserNamespace: a pod with users of its own cannot share other
+// namespaces with the host.
+func (r *podRules) validateUserNamespace(at *field.Path) field.ErrorList {
+	if r.spec.HostUsers == nil || *r.spec.HostUsers {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, shared := range []struct {
+		name string
+		set  bool
+	}{{"hostNetwork", r.spec.HostNetwork}, {"hostPID", r.spec.HostPID}, {"hostIPC", r.spec.HostIPC}} {
+		if shared.set {
+			errs = append(errs, field.Forbidden(at.Child("hostUsers"), fmt.Sprintf("when `pod.Spec.%s` is true", exported(shared.name))))
+		}
+	}
+	return errs
+}
+
+func exported(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
+
+func validateID(id *int64, at *field.Path) field.ErrorList {
+	if id == nil || *id >= 0 && *id <= math.MaxInt32 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, *id, utilvalidation.InclusiveRangeError(0, math.MaxInt32))}
+}
+
+func (r *podRules) validateSysctls(sysctls []corev1.Sysctl, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, sysctl := range sysctls {
+		at := at.Index(i).Child("name")
+		switch name := sysctl.Name; {
+		case name == "":
+			errs = append(errs, field.Required(at, ""))
+		case len(name) > sysctlMaxLength || !sysctlName.MatchString(name):
+			errs = append(errs, field.Invalid(at, name,
+				fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength, sysctlPattern)))
+		case seen[name]:
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		seen[sysctl.Name] = true
+	}
+	return errs
+}
+
+var seccompTypes = []corev1.SeccompProfileType{
+	corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined,
+}
+
+func validateSeccompProfile(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	if p.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
+	}
+	errs := oneOf(p.Type, at.Child("type"), seccompTypes...)
+	switch {
+	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
+		errs = append(errs, field.Required(at.Child("localhostProfile"), "must be set when seccomp type is Localhost"))
+	case p.Type == corev1.SeccompProfileTypeLocalhost:
+		errs = append(errs, validateDescendingPath(*p.LocalhostProfile, at.Child("localhostProfile"))...)
+	case p.LocalhostProfile != nil:
+		errs = append(errs, field.Invalid(at.Child("localhostProfile"), p, "can only be set when seccomp type is Localhost"))
+	}
+	return errs
+}
+
+func validateAppArmorProfile(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	const longest = 4095
+	var errs field.ErrorList
+	localhost := at.Child("localhostProfile")
+	switch p.Type {
+	case corev1.AppArmorProfileTypeLocalhost:
+		if p.LocalhostProfile == nil {
+			errs = append(errs, field.Required(localhost, "must be set when AppArmor type is Localhost"))
+			break
+		}
+		name := strings.TrimSpace(*p.LocalhostProfile)
+		if name != *p.LocalhostProfile {
+			errs = append(errs, field.Invalid(localhost, *p.LocalhostProfile, "must not be padded with whitespace"))
+		} else if name == "" {
+			errs = append(errs, field.Required(localhost, "must be set when AppArmor type is Localhost"))
+		}
+		if len(*p.LocalhostProfile) > longest {
+			errs = append(errs, field.TooLongMaxLength(localhost, *p.LocalhostProfile, longest))
+		}
+	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
+		if p.LocalhostProfile != nil {
+			errs = append(errs, field.Invalid(localhost, p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+		}
+	case "":
+		errs = append(errs, field.Required(at.Child("type"), "type is required when appArmorProfile is set"))
+	default:
+		errs = append(errs, field.NotSupported(at.Child("type"), p.Type, []corev1.AppArmorProfileType{
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined}))
+	}
+	return errs
+}
+
+func (r *podRules) validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := validateID(s.RunAsUser, at.Child("runAsUser"))
+	errs = append(errs, validateID(s.RunAsGroup, at.Child("runAsGroup"))...)
+	if s.ProcMount != nil {
+		if *s.ProcMount != corev1.DefaultProcMount && *s.ProcMount != corev1.UnmaskedProcMount {
+			errs = append(errs, field.NotSupported(at.Child("procMount"), *s.ProcMount,
+				[]corev1.ProcMountType{corev1.DefaultProcMount, corev1.UnmaskedProcMount}))
+		}
+		if *s.ProcMount == corev1.UnmaskedProcMount && (r.spec.HostUsers == nil || *r.spec.HostUsers) {
+			errs = append(errs, field.Invalid(at.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+		}
+	}
+	errs = append(errs, validateSeccompProfile(s.SeccompProfile, at.Child("seccompProfile"))...)
+	if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
+		if s.Privileged != nil && *s.Privileged {
+			errs = append(errs, field.Invalid(at, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+		}
+		if s.Capabilities != nil {
+			for _, added := range s.Capabilities.Add {
+				if added == "CAP_SYS_ADMIN" {
+					errs = append(errs, field.Invalid(at, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+				}
+			}
+		}
+	}
+	errs = append(errs, validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions"))...)
+	return append(errs, validateAppArmorProfile(s.AppArmorProfile, at.Child("appArmorProfile"))...)
+}
+
+// validateDescendingPath checks a relative path that stays below where it
+// starts.
+func validateDescendingPath(value string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if path.IsAbs(value) {
+		errs = append(errs, field.Invalid(at, value, "must be a relative path"))
+	}
+	return append(errs, validateNoBacksteps(value, at)...)
+}
+
+func validateNoBacksteps(value string, at *field.Path) field.ErrorList {
+	if hasDotDot(value) {
+		return field.ErrorList{field.Invalid(at, value, "must not contain '..'")}
+	}
+	return nil
+}
+
+// validateSeccompAnnotations checks the annotations that had the profiles
+// before there were fields.
+func validateSeccompAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			names.Insert(containers[i].Name)
+		}
+	}
+	annotationsPath := at.Child("annotations")
+	for key, value := range annotations {
+		name, ok := strings.CutPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
+		if !ok {
+			continue
+		}
+		if !names.Has(name) {
+			errs = append(errs, field.Invalid(annotationsPath.Key(key), name, "container not found"))
+		}
+		if value != "" && appArmorProfile(value) == nil {
+			errs = append(errs, field.Invalid(annotationsPath.Key(key), value, "invalid AppArmor profile name"))
+		}
+	}
+	return errs
+}
+
+// validatePodAnnotations checks annotations that mean something to the server.
+func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
+		errs = append(errs, field.Invalid(at.Key(corev1.MirrorPodAnnotationKey), value,
+			"must set spec.nodeName if mirror pod annotation is set"))
+	}
+	if value, ok := annotations[deletionCostAnnotation]; ok {
+		if _, err := parseDeletionCost(value); err != nil {
+			errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), value, "must be a 32bit integer"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,120 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// PodOptions say how strict the rules for pods and their templates are. Rules
+// that came later than objects which break them do not hold for what such an
+// object already had (ratcheting).
+type PodOptions struct {
+	// OldAddresses are addresses that an earlier version of the object had.
+	OldAddresses sets.Set[string]
+	// InvalidLabelSelectors are let through, in affinity and topology spread.
+	InvalidLabelSelectors bool
+	// InvalidTopologySpreadKeys lets matchLabelKeys repeat the selector's keys.
+	InvalidTopologySpreadKeys bool
+	// DuplicateProjectedPaths lets projected volumes write a path twice.
+	DuplicateProjectedPaths bool
+	// NegativeGracePeriod lets terminationGracePeriodSeconds be below zero.
+	NegativeGracePeriod bool
+}
+
+// PodTemplateOptions are the options for a template that replaces old; old is
+// nil for a new one.
+func PodTemplateOptions(template, old *corev1.PodTemplateSpec) PodOptions {
+	o := PodOptions{OldAddresses: sets.New[string]()}
+	if old == nil {
+		return o
+	}
+	spec := &old.Spec
+	for _, alias := range spec.HostAliases {
+		o.OldAddresses.Insert(alias.IP)
+	}
+	if spec.DNSConfig != nil {
+		o.OldAddresses.Insert(spec.DNSConfig.Nameservers...)
+	}
+	o.InvalidLabelSelectors = hasInvalidSelectors(spec)
+	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		o.NegativeGracePeriod = true
+	}
+	return o
+}
+
+// hasInvalidSelectors reports whether a pod that may stay as it is has
+// selectors that a new one could not have.
+func hasInvalidSelectors(spec *corev1.PodSpec) bool {
+	invalid := func(selector *metav1.LabelSelector) bool {
+		return selector != nil && len(metav1validation.ValidateLabelSelector(selector,
+			metav1validation.LabelSelectorValidationOptions{}, field.NewPath(""))) > 0
+	}
+	terms := podAffinityTerms(spec.Affinity)
+	for i := range terms {
+		if invalid(terms[i].LabelSelector) || invalid(terms[i].NamespaceSelector) {
+			return true
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		if invalid(spec.TopologySpreadConstraints[i].LabelSelector) {
+			return true
+		}
+	}
+	return false
+}
+
+// ValidatePodTemplateSpec checks the template from which pods are made.
+func ValidatePodTemplateSpec(template *corev1.PodTemplateSpec, path *field.Path, options PodOptions) field.ErrorList {
+	errs := validateLabels(template.Labels, path.Child("labels"))
+	errs = append(errs, validation.ValidateAnnotations(template.Annotations, path.Child("annotations"))...)
+	errs = append(errs, validatePodAnnotations(template.Annotations, &template.Spec, path.Child("annotations"))...)
+	spec := path.Child("spec")
+	errs = append(errs, ValidatePodSpec(&template.Spec, nil, spec, options)...)
+	errs = append(errs, validateSeccompAnnotations(template.Annotations, &template.Spec, path)...)
+	if len(template.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	return errs
+}
+
+// validatePodBody checks a pod but for its metadata, which Define looks after.
+func validatePodBody(p *corev1.Pod, options PodOptions) field.ErrorList {
+	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
+	errs := validatePodAnnotations(p.Annotations, &p.Spec, metadata.Child("annotations"))
+	errs = append(errs, ValidatePodSpec(&p.Spec, &p.ObjectMeta, spec, options)...)
+	if p.Spec.ServiceAccountName == "" {
+		for i := range p.Spec.Volumes {
+			if projected := p.Spec.Volumes[i].Projected; projected != nil {
+				for j := range projected.Sources {
+					if projected.Sources[j].ServiceAccountToken != nil {
+						errs = append(errs, field.Forbidden(
+							spec.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
+							"must not be specified when serviceAccountName is not set"))
+					}
+				}
+			}
+		}
+	}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	errs = append(errs, validateSeccompAnnotations(p.Annotations, &p.Spec, metadata)...)
+	if len(p.Spec.EphemeralContainers) > 0 && p.ResourceVersion == "" {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+	}
+	return append(errs, validateStaticPod(p, spec)...)
+}
+
+// validateStaticPod keeps mirror pods, which the kubelet makes for pods that
+// the API server cannot control, from using what only the API server knows.
+func validateStaticPod(p *corev1.Pod, path *field.Path) field.ErrorList {
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror || p.Spec.NodeName != "" {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), "",
+		"must set spec.nodeName if mirror pod annotation is set")}
+}

@@ -1,0 +1,212 @@
+package core
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// ResourceQuotas is the resource resourcequotas.
+func ResourceQuotas() *resource.Resource {
+	return resource.Define(resource.Definition[corev1.ResourceQuota, *corev1.ResourceQuota]{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "ResourceQuota",
+		Plural:       "resourcequotas",
+		ShortNames:   []string{"quota"},
+		Default: func(q *corev1.ResourceQuota) {
+			roundResources(q.Spec.Hard)
+			roundResources(q.Status.Hard)
+			roundResources(q.Status.Used)
+		},
+		CopyStatus:     func(q, from *corev1.ResourceQuota) { q.Status = from.Status },
+		ValidateStatus: validateResourceQuotaStatus,
+		Validate:       validateResourceQuota,
+		ValidateUpdate: validateResourceQuotaUpdate,
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("Request", "string", "Request represents a minimum amount of cpu/memory that a container may consume."),
+			resource.Column("Limit", "string", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
+			resource.AgeColumn(),
+		},
+		Row: resourceQuotaRow,
+	})
+}
+
+func resourceQuotaRow(q *corev1.ResourceQuota, now time.Time) []any {
+	names := make([]string, 0, len(q.Status.Hard))
+	for name := range q.Status.Hard {
+		names = append(names, string(name))
+	}
+	sort.Strings(names)
+	var requests, limits []string
+	for _, name := range names {
+		used, hard := q.Status.Used[corev1.ResourceName(name)], q.Status.Hard[corev1.ResourceName(name)]
+		shown := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+		if strings.HasPrefix(name, "limits") {
+			limits = append(limits, shown)
+		} else {
+			requests = append(requests, shown)
+		}
+	}
+	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), resource.Age(q.CreationTimestamp, now)}
+}
+
+func validateResourceQuota(_ *resource.Request, q *corev1.ResourceQuota) field.ErrorList {
+	errs := validateQuotaSpec(&q.Spec, field.NewPath("spec"))
+	return append(errs, validateQuotaStatusLists(q)...)
+}
+
+func validateQuotaStatusLists(q *corev1.ResourceQuota) field.ErrorList {
+	errs := validateQuotaList(q.Status.Hard, field.NewPath("status", "hard"))
+	return append(errs, validateQuotaList(q.Status.Used, field.NewPath("status", "used"))...)
+}
+
+func validateQuotaList(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for name, quantity := range list {
+		at := path.Key(string(name))
+		errs = append(errs, validateQuotaResourceName(string(name), at)...)
+		errs = append(errs, validateResourceQuantity(string(name), quantity, at)...)
+	}
+	return errs
+}
+
+func validateQuotaSpec(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	errs := validateQuotaList(spec.Hard, path.Child("hard"))
+	errs = append(errs, validateQuotaScopes(spec, path)...)
+	return append(errs, validateQuotaScopeSelector(spec, path)...)
+}
+
+// scopeResources are what the scopes of pods can be counted by.
+func scopeTakes(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort:
+		return name == corev1.ResourcePods
+	case corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
+		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopePriorityClass,
+		corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		switch name {
+		case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory,
+			corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+			return true
+		}
+		return isQuotaHugePages(name) || isExtended(name) || strings.HasPrefix(string(name), requestPrefix)
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	}
+	return true
+}
+
+var quotaScopes = map[corev1.ResourceQuotaScope]bool{
+	corev1.ResourceQuotaScopeTerminating:               true,
+	corev1.ResourceQuotaScopeNotTerminating:            true,
+	corev1.ResourceQuotaScopeBestEffort:                true,
+	corev1.ResourceQuotaScopeNotBestEffort:             true,
+	corev1.ResourceQuotaScopePriorityClass:             true,
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity: true,
+	corev1.ResourceQuotaScopeVolumeAttributesClass:     true,
+}
+
+func validateQuotaScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	if len(spec.Scopes) == 0 {
+		return nil
+	}
+	var errs field.ErrorList
+	at := path.Child("scopes")
+	scopes := sets.New(spec.Scopes...)
+	for _, scope := range spec.Scopes {
+		errs = append(errs, validateQuotaScope(spec, scope, spec.Scopes, at)...)
+	}
+	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
+}
+
+func validateQuotaScope(spec *corev1.ResourceQuotaSpec, scope corev1.ResourceQuotaScope, value any, path *field.Path) field.ErrorList {
+	if !quotaScopes[scope] {
+		return field.ErrorList{field.Invalid(path, value, "unsupported scope")}
+	}
+	for name := range spec.Hard {
+		if quotaResources[name] && !scopeTakes(scope, name) {
+			return field.ErrorList{field.Invalid(path, value, "unsupported scope applied to resource")}
+		}
+	}
+	return nil
+}
+
+func validateScopePairs(scopes sets.Set[corev1.ResourceQuotaScope], value any, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, pair := range [][2]corev1.ResourceQuotaScope{
+		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
+		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
+	} {
+		if scopes.HasAll(pair[0], pair[1]) {
+			errs = append(errs, field.Invalid(path, value, "conflicting scopes"))
+		}
+	}
+	return errs
+}
+
+func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	if spec.ScopeSelector == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	at := path.Child("scopeSelector", "matchExpressions")
+	scopes := sets.New[corev1.ResourceQuotaScope]()
+	for _, r := range spec.ScopeSelector.MatchExpressions {
+		if !quotaScopes[r.ScopeName] {
+			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
+		} else if list := validateQuotaScope(spec, r.ScopeName, spec.ScopeSelector, at); len(list) > 0 {
+			errs = append(errs, list...)
+		}
+		switch r.ScopeName {
+		case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
+			corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
+			corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+			if r.Operator != corev1.ScopeSelectorOpExists {
+				errs = append(errs, field.Invalid(at.Child("operator"), r.Operator,
+					"must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+			}
+		}
+		switch r.Operator {
+		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+			if len(r.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"),
+					"must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+			}
+		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+			if len(r.Values) != 0 {
+				errs = append(errs, field.Invalid(at.Child("values"), r.Values,
+					"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+			}
+		default:
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+		}
+		scopes.Insert(r.ScopeName)
+	}
+	return append(errs, validateScopePairs(scopes, spec.ScopeSelector, at)...)
+}
+
+func validateResourceQuotaUpdate(_ *resource.Request, q, old *corev1.ResourceQuota) field.ErrorList {
+	path := field.NewPath("spec", "scopes")
+	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
+		return field.ErrorList{field.Invalid(path, q.Spec.Scopes, fieldImmutable)}
+	}
+	return nil
+}
+
+func validateResourceQuotaStatus(_ *resource.Request, q, _ *corev1.ResourceQuota) field.ErrorList {
+	var errs field.ErrorList
+	if q.ResourceVersion == "" {
+		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
+	}
+	return append(errs, validateQuotaStatusLists(q)...)
+}

@@ -1,0 +1,62 @@
+package core
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Rules that several kinds have in common.
+
+const (
+	isNegative      = validation.IsNegativeErrorMsg
+	isNotPositive   = "must be greater than zero"
+	fieldImmutable  = validation.FieldImmutableErrorMsg
+	invalidFileMode = "must be a number between 0 and 0777 (octal), both inclusive"
+)
+
+func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+func immutable(value, old any, path *field.Path) field.ErrorList {
+	return validation.ValidateImmutableField(value, old, path)
+}
+
+func nonnegative(value int64, path *field.Path) field.ErrorList {
+	return validation.ValidateNonnegativeField(value, path)
+}
+
+// invalid turns the messages of a check into errors about value.
+func invalid(path *field.Path, value any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range messages {
+		errs = append(errs, field.Invalid(path, value, msg))
+	}
+	return errs
+}
+
+// oneOf checks an enumerated value; required says that it may not be empty.
+func oneOf[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
+	if sets.New(supported...).Has(value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, supported)}
+}
+
+// required checks that a string is set.
+func required(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return nil
+}
+
+func nameIsDNSSubdomain(name string) []string { return validation.NameIsDNSSubdomain(name, false) }
+
+func lower(s string) string { return strings.ToLower(s) }
+
+func validateAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	return validation.ValidateAnnotations(annotations, path)
+}

@@ -1,0 +1,107 @@
+package flowcontrol
+
+import (
+	"fmt"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/apiserver/pkg/util/shufflesharding"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+const maxQueues = 10 * 1000 * 1000
+
+func validatePriorityLevel(_ *resource.Request, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
+	p, s := field.NewPath("spec"), &l.Spec
+	var errs field.ErrorList
+	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (s.Type == exempt) {
+		if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt || s.Type == exempt {
+			errs = append(errs, field.Invalid(p.Child("type"), s.Type, "type must be 'Exempt' if and only if `name` is 'exempt'"))
+		}
+	}
+	if fixed := bootstrap.MandatoryPriorityLevelConfigurationCatchAll; l.Name == fixed.Name && !equality.Semantic.DeepEqual(*s, fixed.Spec) {
+		errs = append(errs, field.Invalid(p, rule.Shown(*s), fmt.Sprintf("spec of '%s' must equal the fixed value", l.Name)))
+	}
+	switch s.Type {
+	case exempt:
+		if s.Limited != nil {
+			errs = append(errs, field.Forbidden(p.Child("limited"), "must be nil if the type is not Limited"))
+		}
+		if s.Exempt != nil {
+			errs = append(errs, validateShares(p.Child("exempt"), s.Exempt.NominalConcurrencyShares, s.Exempt.LendablePercent)...)
+		}
+	case limited:
+		if s.Exempt != nil {
+			errs = append(errs, field.Forbidden(p.Child("exempt"), "must be nil if the type is Limited"))
+		}
+		if s.Limited == nil {
+			return append(errs, field.Required(p.Child("limited"), "must not be empty when type is Limited"))
+		}
+		errs = append(errs, validateLimited(p.Child("limited"), s.Limited)...)
+	default:
+		errs = append(errs, field.NotSupported(p.Child("type"), s.Type, []flowcontrolv1.PriorityLevelEnablement{exempt, limited}))
+	}
+	return errs
+}
+
+func validateShares(p *field.Path, shares, lendable *int32) field.ErrorList {
+	var errs field.ErrorList
+	if shares != nil && *shares < 0 {
+		errs = append(errs, field.Invalid(p.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
+	}
+	if lendable != nil && (*lendable < 0 || *lendable > 100) {
+		errs = append(errs, field.Invalid(p.Child("lendablePercent"), *lendable, "must be between 0 and 100, inclusive"))
+	}
+	return errs
+}
+
+func validateLimited(p *field.Path, l *flowcontrolv1.LimitedPriorityLevelConfiguration) field.ErrorList {
+	errs := validateShares(p, l.NominalConcurrencyShares, l.LendablePercent)
+	if b := l.BorrowingLimitPercent; b != nil && *b < 0 {
+		errs = append(errs, field.Invalid(p.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
+	}
+	const queue, reject = flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject
+	response := p.Child("limitResponse")
+	switch q := l.LimitResponse.Queuing; l.LimitResponse.Type {
+	case reject:
+		if q != nil {
+			errs = append(errs, field.Forbidden(response.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited"))
+		}
+	case queue:
+		if q == nil {
+			return append(errs, field.Required(response.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
+		}
+		errs = append(errs, validateQueuing(response.Child("queuing"), q)...)
+	default:
+		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type, []flowcontrolv1.LimitResponseType{queue, reject}))
+	}
+	return errs
+}
+
+func validateQueuing(p *field.Path, q *flowcontrolv1.QueuingConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	if q.QueueLengthLimit <= 0 {
+		errs = append(errs, field.Invalid(p.Child("queueLengthLimit"), q.QueueLengthLimit, "must be positive"))
+	}
+	if q.Queues <= 0 {
+		errs = append(errs, field.Invalid(p.Child("queues"), q.Queues, "must be positive"))
+	} else if q.Queues > maxQueues {
+		errs = append(errs, field.Invalid(p.Child("queues"), q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues)))
+	}
+	hand := p.Child("handSize")
+	switch entropy := shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)); {
+	case q.HandSize <= 0:
+		errs = append(errs, field.Invalid(hand, q.HandSize, "must be positive"))
+	case q.HandSize > q.Queues:
+		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues)))
+	case entropy > shufflesharding.MaxHashBits:
+		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf(
+			"required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, shufflesharding.MaxHashBits)))
+	}
+	return errs
+}
