@@ -12,8 +12,9 @@ func validateBinding(p *field.Path, policyName string, params *admissionv1.Param
 	var errs field.ErrorList
 	if policyName == "" {
 		errs = append(errs, field.Required(p.Child("policyName"), ""))
+	} else {
+		errs = append(errs, rule.Subdomain(p.Child("policyName"), policyName)...)
 	}
-	errs = append(errs, rule.Subdomain(p.Child("policyName"), policyName)...)
 	if params != nil {
 		errs = append(errs, validateParamRef(p.Child("paramRef"), params)...)
 	}

@@ -97,7 +97,8 @@ func validateClient(p *field.Path, client *admissionv1.WebhookClientConfig) fiel
 	case client.URL != nil:
 		return webhook.ValidateWebhookURL(p.Child("url"), *client.URL, true)
 	default:
-		return webhook.ValidateWebhookService(p.Child("service"), s.Namespace, s.Name, s.Path, ptr.Deref(s.Port, 0))
+		// Upstream takes the one for the other here, and clients see it.
+		return webhook.ValidateWebhookService(p.Child("service"), s.Name, s.Namespace, s.Path, ptr.Deref(s.Port, 0))
 	}
 }
 
