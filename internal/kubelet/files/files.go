@@ -27,6 +27,9 @@ type FS interface {
 	Lchown(path string, uid, gid int) error
 	// Usage returns the bytes and inodes in use below path.
 	Usage(path string) (bytes, inodes int64, err error)
+	// Watch says now and then that something below a directory may have
+	// changed, until stop is called. A nil channel never does.
+	Watch(path string) (changed <-chan struct{}, stop func())
 }
 
 // Mounter mounts file systems.

@@ -219,6 +219,9 @@ func (m *Memory) Usage(path string) (bytes, inodes int64, err error) {
 	return bytes, inodes, nil
 }
 
+// Watch implements FS: it never tells.
+func (m *Memory) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+
 // Mount implements Mounter.
 func (m *Memory) Mount(source, target, _ string, _ []string) error {
 	m.mu.Lock()

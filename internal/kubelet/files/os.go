@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
@@ -118,6 +119,33 @@ func (OS) Usage(path string) (bytes, inodes int64, err error) {
 		return nil
 	})
 	return bytes, inodes, err
+}
+
+// Watch implements FS by inotify; without it nothing is told.
+func (OS) Watch(path string) (<-chan struct{}, func()) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, func() {}
+	}
+	if err := watcher.Add(path); err != nil {
+		_ = watcher.Close()
+		return nil, func() {}
+	}
+	changed := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range watcher.Events {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changed, func() {
+		_ = watcher.Close()
+		<-done
+	}
 }
 
 // Mount implements Mounter.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -45,13 +44,8 @@ func (k known) tell(ctx context.Context, name string, now []*v1.Pod, updates cha
 // manifest that cannot be read keeps the pods it had.
 func Folder(ctx context.Context, fs files.FS, path, nodeName string, period time.Duration, updates chan<- Update) {
 	log := klog.FromContext(ctx)
-	changed := make(chan fsnotify.Event)
-	if watcher, err := fsnotify.NewWatcher(); err == nil {
-		defer func() { _ = watcher.Close() }()
-		if watcher.Add(path) == nil {
-			changed = watcher.Events
-		}
-	}
+	changed, stop := fs.Watch(path)
+	defer stop()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	told := known{}
