@@ -32,6 +32,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
+	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -64,8 +65,11 @@ type Config struct {
 	Services Lifecycle
 
 	// Handlers answer paths outside the API by their longest prefix that ends
-	// in a slash, or the whole path: health, metrics, version, OpenAPI, token keys.
+	// in a slash, or the whole path: OpenAPI, token keys. Version, health and
+	// metrics are there without them.
 	Handlers map[string]http.Handler
+	// Checks are conditions of /readyz and /healthz besides the server's own.
+	Checks []health.Check
 	// Fallback answers resource requests for group versions that are not
 	// served here (aggregated API servers); nil is not found.
 	Fallback http.Handler
@@ -79,7 +83,7 @@ type Config struct {
 	MinRequestTimeout time.Duration
 	// Clock is the wall clock if nil.
 	Clock clock.PassiveClock
-	// Observe is told of every answered request; nil is nobody.
+	// Observe is told of every answered request; nil counts them for /metrics.
 	Observe Observer
 }
 
@@ -131,6 +135,7 @@ func New(c Config) (*Server, error) {
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)
+	s.addOperations()
 	s.discovery = discovery.New(c.Resources)
 	s.routes.Store(newRoutes(c.Resources, c.Cache, &s.slots))
 	return s, nil

@@ -193,7 +193,8 @@ func (q *request) writeError(err error, verb string) error {
 	return storeError(err, verb, q.endpoint.groupResource(), q.info.Name)
 }
 
-// checkRevision compares the revision that the client saw with the current one.
+// checkRevision compares the revision that the client saw with the current
+// one. An unconditional update is given the current one.
 func (q *request) checkRevision(obj resource.Object, current *watchcache.Entry) error {
 	seen, err := parseRevision(obj.GetResourceVersion())
 	switch {
@@ -208,6 +209,7 @@ func (q *request) checkRevision(obj resource.Object, current *watchcache.Entry) 
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
 		})
 	}
+	obj.SetResourceVersion(current.Object.GetResourceVersion())
 	return nil
 }
 
