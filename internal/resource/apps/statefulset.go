@@ -72,6 +72,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 		claim := &s.Spec.VolumeClaimTemplates[i]
 		core.DefaultPersistentVolumeClaimSpec(&claim.Spec)
 		fill.Zero(&claim.Status.Phase, corev1.ClaimPending)
+		claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 	}
 	fill.Zero(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	strategy := &s.Spec.UpdateStrategy

@@ -1,14 +1,17 @@
 package apps
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -44,16 +47,40 @@ func validateStatefulTemplate(p *field.Path, s, old *appsv1.StatefulSet) field.E
 	if old != nil {
 		before = &old.Spec.Template
 	}
+	template := withClaims(s)
 	selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
 	if err != nil {
 		errs := field.ErrorList{field.Invalid(p.Child("selector"), s.Spec.Selector, "")}
-		return append(errs, validateTemplateEnding(p.Child("template", "spec"), &s.Spec.Template.Spec, "StatefulSet")...)
+		return append(errs, validateTemplateEnding(p.Child("template", "spec"), &template.Spec, "StatefulSet")...)
 	}
 	errs := field.ErrorList{}
 	if !selector.Empty() {
-		errs = validateMatch(p.Child("template"), selector, &s.Spec.Template)
+		errs = validateMatch(p.Child("template"), selector, template)
 	}
-	return append(errs, validateTemplate(p.Child("template"), &s.Spec.Template, before, "StatefulSet")...)
+	at := p.Child("template")
+	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
+	errs = append(errs, validation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
+	return append(errs, validateTemplate(at, template, before, "StatefulSet")...)
+}
+
+// withClaims is the template with the volumes that its pods will have from
+// their claims.
+func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
+	if len(s.Spec.VolumeClaimTemplates) == 0 {
+		return &s.Spec.Template
+	}
+	template := s.Spec.Template.DeepCopy()
+	for i := range s.Spec.VolumeClaimTemplates {
+		name := s.Spec.VolumeClaimTemplates[i].Name
+		if slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }) {
+			continue
+		}
+		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}
+		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{
+			Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim},
+		})
+	}
+	return template
 }
 
 // validateIdentity checks what a StatefulSet keeps for life.
@@ -65,7 +92,31 @@ func validateIdentity(s *appsv1.StatefulSet) field.ErrorList {
 	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		at := p.Child("volumeClaimTemplates").Index(i).Child("spec")
-		errs = append(errs, core.ValidatePersistentVolumeClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
+		errs = append(errs, validateClaim(at, &s.Spec.VolumeClaimTemplates[i].Spec)...)
+	}
+	return errs
+}
+
+// validateClaim checks what no claim made from the template could do without.
+func validateClaim(p *field.Path, s *corev1.PersistentVolumeClaimSpec) field.ErrorList {
+	var errs field.ErrorList
+	modes := p.Child("accessModes")
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(modes, "at least 1 access mode is required"))
+	}
+	alone := false
+	for _, mode := range s.AccessModes {
+		errs = append(errs, rule.OneOf(modes, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
+		alone = alone || mode == corev1.ReadWriteOncePod
+	}
+	if alone && len(s.AccessModes) > 1 {
+		errs = append(errs, field.Forbidden(modes, "may not use ReadWriteOncePod with other access modes"))
+	}
+	storage, requested := s.Resources.Requests[corev1.ResourceStorage]
+	if at := p.Child("resources"); !requested {
+		errs = append(errs, field.Required(at.Key(string(corev1.ResourceStorage)), ""))
+	} else if storage.Sign() <= 0 {
+		errs = append(errs, field.Invalid(at.Child("requests").Key(string(corev1.ResourceStorage)), storage.String(), "must be greater than zero"))
 	}
 	return errs
 }

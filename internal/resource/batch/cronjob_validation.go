@@ -58,7 +58,7 @@ func validateTimeZone(p *field.Path, zone string) field.ErrorList {
 		return field.ErrorList{field.Invalid(p, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
 	}
 	if _, err := time.LoadLocation(zone); err != nil {
-		return field.ErrorList{field.Invalid(p, zone, err.Error())}
+		return field.ErrorList{field.Invalid(p, zone, "unknown time zone "+zone)}
 	}
 	return nil
 }

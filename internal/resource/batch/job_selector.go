@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -25,7 +26,7 @@ func prepareJob(_ *resource.Request, j *batchv1.Job) {
 	if !ptr.Deref(j.Spec.ManualSelector, false) {
 		selectOwnPods(j)
 	}
-	if len(j.Labels) == 0 {
+	if len(j.Labels) == 0 && len(metav1validation.ValidateLabels(j.Spec.Template.Labels, nil)) == 0 {
 		j.Labels = j.Spec.Template.Labels
 	}
 }

@@ -68,7 +68,7 @@ func validateJobSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	}
 	if ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion {
 		errs = append(errs, validateIndexed(p, s)...)
-	} else {
+	} else if ptr.Deref(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.NonIndexedCompletion {
 		for _, limit := range []struct {
 			name  string
 			value *int32
@@ -159,7 +159,8 @@ func validateJobTemplateSpec(p *field.Path, s, old *batchv1.JobSpec) field.Error
 
 func validateJobUpdate(_ *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
-	errs := validateJob(j, old)
+	errs := resource.ValidateMetadata(j, true, core.PodName)
+	errs = append(errs, validateJob(j, old)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
 	errs = append(errs, validateTemplateUpdate(p.Child("template"), j, old)...)
@@ -205,7 +206,10 @@ func validateTemplateUpdate(p *field.Path, j, old *batchv1.Job) field.ErrorList 
 	if equality.Semantic.DeepEqual(template, before) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p, rule.Shown(j.Spec.Template), validation.FieldImmutableErrorMsg)}
+	if equality.Semantic.DeepEqual(template.ObjectMeta, before.ObjectMeta) {
+		return field.ErrorList{field.Invalid(p.Child("spec"), rule.Shown(template.Spec), validation.FieldImmutableErrorMsg)}
+	}
+	return field.ErrorList{field.Invalid(p, rule.Shown(*template), validation.FieldImmutableErrorMsg)}
 }
 
 func validateJobStatus(_ *resource.Request, j, _ *batchv1.Job) field.ErrorList {

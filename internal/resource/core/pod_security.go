@@ -70,7 +70,7 @@ func (r *podRules) validateHostNetwork(at *field.Path) field.ErrorList {
 	}{{"containers", r.spec.Containers}, {"initContainers", r.spec.InitContainers}} {
 		for i := range group.containers {
 			for j, port := range group.containers[i].Ports {
-				if port.HostPort != port.ContainerPort {
+				if port.HostPort != 0 && port.HostPort != port.ContainerPort {
 					errs = append(errs, field.Invalid(at.Child(group.name).Index(i).Child("ports").Index(j).Child("hostPort"),
 						port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 				}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -109,6 +110,9 @@ func (r *replay) stored(s *server, a *Answer) resource.Object {
 		return nil
 	}
 	old.SetUID(testUID)
+	if own := old.GetLabels()["batch.kubernetes.io/controller-uid"]; own != "" {
+		old.SetUID(types.UID(own)) // a job's labels tell its uid
+	}
 	old.SetResourceVersion("1")
 	old.SetCreationTimestamp(metav1.NewTime(s.request.Now))
 	if metadata, ok := a.Object["metadata"].(map[string]any); ok {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Shown is the form in which messages show a whole struct of the API: JSON
@@ -25,6 +27,9 @@ func show(out *bytes.Buffer, v reflect.Value) error {
 	if !v.IsValid() || isNil(v) {
 		out.WriteString("null")
 		return nil
+	}
+	if spec, ok := v.Interface().(corev1.PodSpec); ok {
+		return show(out, reflect.ValueOf(toShownPodSpec(spec)))
 	}
 	if keepsOwnJSON(v.Type()) {
 		return marshal(out, v)
