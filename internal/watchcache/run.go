@@ -28,40 +28,61 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer close(c.stopped)
 	defer cancel()
-	log := klog.FromContext(ctx)
+	away := outage{log: klog.FromContext(ctx), cache: c}
 	for filled := false; ctx.Err() == nil; {
 		if err := c.fill(ctx); err != nil {
-			if ctx.Err() == nil {
-				log.Error(err, "Cannot read the store, trying again", "after", retryAfter)
-				pause(ctx, retryAfter)
-			}
+			away.pause(ctx, err)
 			continue
 		}
+		away.over()
 		if !filled {
 			filled = true
 			close(c.synced)
 		}
 		for ctx.Err() == nil {
+			known := c.Revision()
 			err := c.follow(ctx)
 			if errors.Is(err, store.ErrCompacted) {
-				log.Info("Fell behind the store's compaction, reading everything again", "revision", c.Revision())
+				away.log.Info("Fell behind the store's compaction, reading everything again", "revision", c.Revision())
 				break
 			}
-			if ctx.Err() == nil {
-				log.Error(err, "Lost the store, connecting again", "revision", c.Revision(), "after", retryAfter)
-				pause(ctx, retryAfter)
+			if c.Revision() > known {
+				away.over()
 			}
+			away.pause(ctx, err)
 		}
 	}
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
+// outage reports once that the store went away, and once that it is back.
+type outage struct {
+	log   klog.Logger
+	cache *Cache
+	since time.Time // zero while the store is there
+}
+
+// pause notes a failure and waits before the next attempt.
+func (o *outage) pause(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if o.since.IsZero() {
+		o.since = time.Now()
+		o.log.Error(err, "Lost the store, answering from the cache and trying again", "revision", o.cache.Revision(), "every", retryAfter)
+	}
+	t := time.NewTimer(retryAfter)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+	}
+}
+
+func (o *outage) over() {
+	if !o.since.IsZero() {
+		o.log.Info("The store is back", "revision", o.cache.Revision(), "away", time.Since(o.since))
+		o.since = time.Time{}
 	}
 }
 
