@@ -3,6 +3,7 @@ package endpoints
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 
@@ -46,10 +48,14 @@ type endpoints struct {
 
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
+	kube, err := withoutWarnings(env)
+	if err != nil {
+		return nil, err
+	}
 	core := env.Client.Informers.Core().V1()
 	c := &endpoints{
 		env:       env,
-		kube:      env.Client.Kubernetes,
+		kube:      kube,
 		services:  core.Services().Lister(),
 		pods:      core.Pods().Lister(),
 		endpoints: core.Endpoints().Lister(),
@@ -57,6 +63,21 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	c.queue = controller.NewQueue("endpoints", c.sync)
 	return c, nil
+}
+
+// withoutWarnings returns a client that does not log, for every write, that
+// Endpoints are deprecated: keeping them is what this controller is for.
+func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
+	if env.Client.Config == nil {
+		return env.Client.Kubernetes, nil
+	}
+	config := rest.CopyConfig(env.Client.Config)
+	config.WarningHandler = rest.NoWarnings{}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return kube, nil
 }
 
 // Run implements controller.Controller.

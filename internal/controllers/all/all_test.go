@@ -1,0 +1,235 @@
+package all_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/authz"
+	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/controllers/all"
+	resources "github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start runs an API server with RBAC and all controllers, each with the
+// rights of its own role alone, and returns an administrator's client.
+func start(t *testing.T) *client.Client {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	store := mem.New()
+	cache := watchcache.New(store, resources.All())
+	running.Go(func() {
+		if err := cache.Run(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("watch cache: %v", err)
+		}
+	})
+	select {
+	case <-cache.Synced():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch cache did not fill")
+	}
+	source := objects.Cache{Cache: cache}
+	if err := bootstrap.Reconcile(ctx, source, bootstrap.CacheWriter{Cache: cache, Clock: clock.RealClock{}}, bootstrap.Options{
+		ServiceCIDRs: []string{"10.96.0.0/16"}, Now: time.Now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	authorizer, err := authz.New([]string{"Node", "RBAC"}, source, bootstrap.NodeRules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := apiserver.New(apiserver.Config{
+		Resources: resources.All(), Cache: cache, Authorizer: authorizer,
+		Authenticator: authenticator.Request(anonymous.NewAuthenticator(nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := client.NewInProcess(server.Handler(), cache, apirequest.WithUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := controller.DefaultOptions()
+	options.AllocateNodeCIDRs = true
+	options.ClusterCIDR = []string{"10.244.0.0/16"}
+	options.RootCA = []byte("PEM")
+	runner := controller.Runner{Provider: provider, Controllers: all.Controllers(), Options: options, Informers: ctx}
+	running.Go(func() {
+		if err := runner.Run(ctx); err != nil {
+			t.Errorf("controllers: %v", err)
+		}
+	})
+	admin, err := provider.As("admin", "system:masters", "system:authenticated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admin
+}
+
+// makeReady plays the kubelet: it makes the pods of a namespace run.
+func makeReady(t *testing.T, c *client.Client, namespace string) {
+	t.Helper()
+	list, err := c.Kubernetes.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range list.Items {
+		patch := fmt.Sprintf(`{"status":{"phase":"Running","podIP":"10.244.0.%d","podIPs":[{"ip":"10.244.0.%d"}],"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, i+2, i+2)
+		if _, err := c.Kubernetes.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestControllersOnTheRealAPIServer(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	core := c.Kubernetes.CoreV1()
+	if _, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		_, account := core.ServiceAccounts("shop").Get(ctx, "default", metav1.GetOptions{})
+		_, bundle := core.ConfigMaps("shop").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return fmt.Sprint(account, bundle)
+	}, "<nil> <nil>")
+
+	if _, err := core.Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		n, err := core.Nodes().Get(ctx, "n1", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return strings.Join(n.Spec.PodCIDRs, " ")
+	}, "10.244.0.0/24")
+
+	replicas := int32(3)
+	labels := map[string]string{"app": "web"}
+	template := v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{
+			Name: "c", Image: "web:1", Ports: []v1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+		}}},
+	}
+	begin := time.Now()
+	if _, err := c.Kubernetes.AppsV1().Deployments("shop").Create(ctx, &apps.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       apps.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := func(prefix string) func() int {
+		return func() int {
+			list, err := core.Pods("shop").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(slices.DeleteFunc(list.Items, func(p v1.Pod) bool { return !strings.HasPrefix(p.Name, prefix) }))
+		}
+	}
+	controllertest.Eventually(t, pods("web-"), 3)
+	t.Logf("a Deployment's pods were there after %v", time.Since(begin))
+
+	if _, err := core.Services("shop").Create(ctx, &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       v1.ServiceSpec{ClusterIP: "None", IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, Selector: labels, Ports: []v1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	makeReady(t, c, "shop")
+	controllertest.Eventually(t, func() string {
+		d, err := c.Kubernetes.AppsV1().Deployments("shop").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%d available, revision %s", d.Status.AvailableReplicas, d.Annotations["deployment.kubernetes.io/revision"])
+	}, "3 available, revision 1")
+	controllertest.Eventually(t, func() int {
+		slices, err := c.Kubernetes.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})
+		if err != nil || len(slices.Items) != 1 {
+			return -1
+		}
+		return len(slices.Items[0].Endpoints)
+	}, 3)
+
+	if _, err := core.ReplicationControllers("shop").Create(ctx, &v1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: "frontend"},
+		Spec: v1.ReplicationControllerSpec{Replicas: &replicas, Template: &v1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "frontend"}}, Spec: v1.PodSpec{Containers: template.Spec.Containers},
+		}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, pods("frontend-"), 3)
+	foreground := metav1.DeletePropagationForeground
+	if err := core.ReplicationControllers("shop").Delete(ctx, "frontend", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, pods("frontend-"), 0)
+	controllertest.Eventually(t, func() bool {
+		_, err := core.ReplicationControllers("shop").Get(ctx, "frontend", metav1.GetOptions{})
+		return err != nil
+	}, true)
+
+	if err := c.Kubernetes.AppsV1().Deployments("shop").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() int {
+		sets, err := c.Kubernetes.AppsV1().ReplicaSets("shop").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(sets.Items)
+	}, 0)
+	// The kubelet would end the pods; here they are ended by force.
+	zero := metav1.NewDeleteOptions(0)
+	controllertest.Eventually(t, func() int {
+		list, err := core.Pods("shop").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			if p.DeletionTimestamp != nil {
+				_ = core.Pods("shop").Delete(ctx, p.Name, *zero)
+			}
+		}
+		return len(list.Items)
+	}, 0)
+	if err := core.Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		ns, err := core.Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(ns.Status)
+	}, `namespaces "shop" not found`)
+}
