@@ -131,6 +131,13 @@ func OtherVersion[V any, P ObjectPointer[V], H any, HP ObjectPointer[H]](
 	return v
 }
 
+// plainFinalizers are the groups whose kinds take finalizers without domain.
+var plainFinalizers = map[string]bool{
+	"admissionregistration.k8s.io": true,
+	"apiextensions.k8s.io":         true,
+	"apiregistration.k8s.io":       true,
+}
+
 func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {
 	obj := T(new(S))
 	obj.GetObjectKind().SetGroupVersionKind(kind)
@@ -169,7 +176,11 @@ func (d *Definition[S, T]) raiseGeneration(obj, old T) {
 
 func (d *Definition[S, T]) validator(namespaced bool, name func(string, bool) []string) func(*Request, T) field.ErrorList {
 	return func(r *Request, obj T) field.ErrorList {
-		errs := ValidateMetadata(obj, namespaced, name)
+		validateMetadata := ValidateNamedMetadata
+		if plainFinalizers[d.GroupVersion.Group] {
+			validateMetadata = ValidateMetadata
+		}
+		errs := validateMetadata(obj, namespaced, name)
 		if d.Validate != nil {
 			errs = append(errs, d.Validate(r, obj)...)
 		}

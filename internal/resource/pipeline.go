@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +68,32 @@ func keepSystemMetadata(obj, old Object) {
 // a name, or with the beginning of one.
 func ValidateMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
 	return validation.ValidateObjectMetaAccessor(obj, namespaced, name, field.NewPath("metadata"))
+}
+
+// standardFinalizers are the finalizers that need no domain.
+var standardFinalizers = map[string]bool{
+	"kubernetes":                     true,
+	metav1.FinalizerOrphanDependents: true,
+	metav1.FinalizerDeleteDependents: true,
+}
+
+// ValidateNamedMetadata is ValidateMetadata and, for its finalizers, the rule
+// of the built-in kinds that all but the standard ones have a domain.
+func ValidateNamedMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
+	errs := ValidateMetadata(obj, namespaced, name)
+	for i, finalizer := range obj.GetFinalizers() {
+		errs = append(errs, ValidateFinalizerDomain(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
+	}
+	return errs
+}
+
+// ValidateFinalizerDomain checks that a finalizer has a domain or is a
+// standard one.
+func ValidateFinalizerDomain(name string, path *field.Path) field.ErrorList {
+	if strings.Contains(name, "/") || standardFinalizers[name] {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
 // ValidateMetadataUpdate checks that the fixed parts of the metadata are old's.

@@ -25,6 +25,8 @@ func Endpoints() *resource.Resource {
 		Plural:       "endpoints",
 		ShortNames:   []string{"ep"},
 		StoragePath:  "services/endpoints",
+
+		AllowCreateOnUpdate: true,
 		Default: func(e *corev1.Endpoints) {
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {
@@ -117,10 +119,7 @@ func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.
 	if a.NodeName != nil {
 		errs = append(errs, invalid(path.Child("nodeName"), *a.NodeName, utilvalidation.IsDNS1123Subdomain(*a.NodeName))...)
 	}
-	if len(errs) == 0 {
-		errs = append(errs, validateEndpointIP(a.IP, path.Child("ip"))...)
-	}
-	return errs
+	return append(errs, validateEndpointIP(a.IP, path.Child("ip"))...)
 }
 
 // validateEndpointIP refuses addresses by which an endpoint could reach what
@@ -128,7 +127,7 @@ func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.
 func validateEndpointIP(address string, path *field.Path) field.ErrorList {
 	ip := net.ParseIP(address)
 	if ip == nil {
-		return nil
+		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}
 	}
 	switch {
 	case ip.IsUnspecified():

@@ -30,7 +30,9 @@ func validateEvent(r *resource.Request, e *corev1.Event) field.ErrorList {
 	if !strictEvent(r) {
 		return errs
 	}
-	errs = append(errs, invalid(field.NewPath("metadata", "name"), e.Name, validation.NameIsDNSSubdomain(e.Name, false))...)
+	if e.Name != "" {
+		errs = append(errs, invalid(field.NewPath("metadata", "name"), e.Name, validation.NameIsDNSSubdomain(e.Name, false))...)
+	}
 	errs = append(errs, validateEventSeries(e)...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	rules "github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
 // LimitRanges is the resource limitranges.
@@ -20,12 +21,19 @@ func LimitRanges() *rules.Resource {
 		ShortNames:   []string{"limits"},
 		Default:      defaultLimitRange,
 		Validate:     validateLimitRange,
+		PrepareForCreate: func(_ *rules.Request, l *corev1.LimitRange) {
+			fill.Zero(&l.Name, string(l.UID))
+		},
+		AllowCreateOnUpdate: true,
 	})
 }
 
 // defaultLimitRange derives the defaults of containers: the limit from the
 // maximum, the request from the limit or else the minimum.
 func defaultLimitRange(l *corev1.LimitRange) {
+	if len(l.Spec.Limits) == 0 {
+		l.Spec.Limits = nil
+	}
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
@@ -124,8 +132,8 @@ func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, p
 	order(hasRequest && hasLeast, "defaultRequest", &request, &least, &request, "min value %s is greater than default request value %s")
 	order(hasRequest && hasMost, "defaultRequest", &request, &request, &most, "default request value %s is greater than max value %s")
 	order(hasRequest && hasLimit, "defaultRequest", &request, &request, &limit, "default request value %s is greater than default limit value %s")
-	order(hasLimit && hasLeast, "default", &limit, &least, &limit, "min value %s is greater than default value %s")
-	order(hasLimit && hasMost, "default", &limit, &limit, &most, "default value %s is greater than max value %s")
+	order(hasLimit && hasLeast, "default", &least, &least, &limit, "min value %s is greater than default value %s")
+	order(hasLimit && hasMost, "default", &most, &limit, &most, "default value %s is greater than max value %s")
 	if hasRatio {
 		at := path.Child("maxLimitRequestRatio").Key(string(name))
 		if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
@@ -133,7 +141,7 @@ func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, p
 		}
 		if hasLeast && hasMost {
 			possible := float64(most.Value()) / float64(least.Value())
-			if least.Value() < most.Value() && most.MilliValue() < 1<<53 {
+			if least.Value() < resource.MaxMilliValue && most.Value() < resource.MaxMilliValue {
 				possible = float64(most.MilliValue()) / float64(least.MilliValue())
 			}
 			if asked := ratio.AsApproximateFloat64(); asked > possible {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,25 +85,8 @@ func validateNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, name := range n.Spec.Finalizers {
-		errs = append(errs, validateFinalizerName(string(name), path.Index(i))...)
-	}
-	return errs
-}
-
-// standardFinalizers are the finalizers that need no domain.
-var standardFinalizers = map[string]bool{
-	string(corev1.FinalizerKubernetes): true,
-	metav1.FinalizerOrphanDependents:   true,
-	metav1.FinalizerDeleteDependents:   true,
-}
-
-func validateFinalizerName(name string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, msg := range utilvalidation.IsQualifiedName(name) {
-		errs = append(errs, field.Invalid(path, name, msg))
-	}
-	if len(errs) == 0 && !strings.Contains(name, "/") && !standardFinalizers[name] {
-		errs = append(errs, field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
+		errs = append(errs, invalid(path.Index(i), string(name), utilvalidation.IsQualifiedName(string(name)))...)
+		errs = append(errs, resource.ValidateFinalizerDomain(string(name), path.Index(i))...)
 	}
 	return errs
 }

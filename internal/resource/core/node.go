@@ -17,22 +17,21 @@ import (
 // Nodes is the resource nodes.
 func Nodes() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Node, *corev1.Node]{
-		GroupVersion:         corev1.SchemeGroupVersion,
-		Kind:                 "Node",
-		Plural:               "nodes",
-		ShortNames:           []string{"no"},
-		Cluster:              true,
-		StoragePath:          "minions",
-		Default:              defaultNode,
-		CopyStatus:           func(n, from *corev1.Node) { n.Status = from.Status },
-		CreateWithStatus:     true,
-		PrepareForCreate:     func(_ *resource.Request, n *corev1.Node) { n.Status.Config = nil },
-		PrepareStatus:        prepareNodeStatus,
-		ValidateStatus:       validateNodeStatus,
-		Validate:             validateNode,
-		ValidateUpdate:       validateNodeUpdate,
-		UpdateValidatesAlone: true,
-		Warnings:             nodeWarnings,
+		GroupVersion:     corev1.SchemeGroupVersion,
+		Kind:             "Node",
+		Plural:           "nodes",
+		ShortNames:       []string{"no"},
+		Cluster:          true,
+		StoragePath:      "minions",
+		Default:          defaultNode,
+		CopyStatus:       func(n, from *corev1.Node) { n.Status = from.Status },
+		CreateWithStatus: true,
+		PrepareForCreate: func(_ *resource.Request, n *corev1.Node) { n.Status.Config = nil },
+		PrepareStatus:    prepareNodeStatus,
+		ValidateStatus:   validateNodeStatus,
+		Validate:         validateNode,
+		ValidateUpdate:   validateNodeUpdate,
+		Warnings:         nodeWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Status", "string", "The status of the node"),
@@ -60,7 +59,7 @@ func Nodes() *resource.Resource {
 
 func defaultNode(n *corev1.Node) {
 	spec := &n.Spec
-	if spec.PodCIDR != "" && len(spec.PodCIDRs) == 0 {
+	if spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR) {
 		spec.PodCIDRs = []string{spec.PodCIDR}
 	}
 	if len(spec.PodCIDRs) > 0 {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -156,8 +157,11 @@ func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) 
 	return validateNodeSelector(a.Required, path.Child("required"))
 }
 
-func validatePersistentVolumeUpdate(_ *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
-	var errs field.ErrorList
+// validatePersistentVolumeUpdate fixes what the volume is. Updates have always
+// been checked twice as creates are, which clients see in the causes.
+func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
+	errs := resource.ValidateNamedMetadata(v, false, validation.NameIsDNSSubdomain)
+	errs = append(errs, validatePersistentVolume(r, v)...)
 	if !equal(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
 			"spec.persistentvolumesource is immutable after creation\n"+

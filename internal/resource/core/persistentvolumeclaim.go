@@ -25,9 +25,11 @@ func PersistentVolumeClaims() *resource.Resource {
 		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
 		PrepareForCreate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			dropForeignDataSource(&c.Spec, nil)
 			normalizeDataSources(&c.Spec)
 		},
 		PrepareForUpdate: func(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) {
+			dropForeignDataSource(&c.Spec, &old.Spec)
 			normalizeDataSources(&c.Spec)
 		},
 		ValidateStatus: validateClaimStatus,
@@ -60,6 +62,21 @@ func defaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	DefaultPersistentVolumeClaimSpec(&c.Spec)
 	roundResources(c.Status.Capacity)
 	roundResources(c.Status.AllocatedResources)
+}
+
+// dropForeignDataSource clears a dataSource that is neither a claim nor a
+// snapshot: only dataSourceRef names other kinds.
+func dropForeignDataSource(spec, old *corev1.PersistentVolumeClaimSpec) {
+	source := spec.DataSource
+	if source == nil || old != nil && old.DataSource != nil {
+		return
+	}
+	group := ptr.Deref(source.APIGroup, "")
+	claim := source.Kind == "PersistentVolumeClaim" && group == ""
+	snapshot := source.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
+	if !claim && !snapshot {
+		spec.DataSource = nil
+	}
 }
 
 // normalizeDataSources makes dataSource, the old field, and dataSourceRef say
@@ -167,10 +184,7 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 		at := path.Child(name)
 		errs = append(errs, required(object, at.Child("name"))...)
 		errs = append(errs, required(kind, at.Child("kind"))...)
-		switch of := ptr.Deref(group, ""); {
-		case of != "":
-			errs = append(errs, invalid(at.Child("apiGroup"), of, nameIsDNSSubdomain(of))...)
-		case kind != "PersistentVolumeClaim":
+		if ptr.Deref(group, "") == "" && kind != "PersistentVolumeClaim" {
 			errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 		}
 	}
@@ -184,13 +198,13 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 	source("dataSourceRef", ref.APIGroup, ref.Kind, ref.Name)
 	if ptr.Deref(ref.Namespace, "") != "" {
 		if spec.DataSource != nil {
-			errs = append(errs, field.Invalid(path, path.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
+			errs = append(errs, field.Invalid(path, path.Child("dataSource"), "may not be specified when dataSourceRef.namespace is specified"))
 		}
 		return errs
 	}
 	if s := spec.DataSource; s != nil {
 		if s.Kind != ref.Kind || s.Name != ref.Name || ptr.Deref(s.APIGroup, "") != ptr.Deref(ref.APIGroup, "") {
-			errs = append(errs, field.Invalid(path, path.Child("dataSource").String(), "must match dataSourceRef"))
+			errs = append(errs, field.Invalid(path, path.Child("dataSource"), "must match dataSourceRef"))
 		}
 	}
 	return errs
@@ -251,4 +265,10 @@ func claimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []s
 			path.Child("resources", "requests").Key(string(corev1.ResourceStorage)), request.String()))
 	}
 	return warnings
+}
+
+// ValidatePersistentVolumeClaimSpec checks the spec of a claim that is to be
+// made, such as a StatefulSet's template.
+func ValidatePersistentVolumeClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
+	return validatePersistentVolumeClaimSpec(spec, path, nil)
 }

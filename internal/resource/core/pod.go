@@ -118,6 +118,9 @@ func podFields(p *corev1.Pod) fields.Set {
 func preparePod(_ *resource.Request, p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
 	dropDisabledPodFields(&p.Spec, nil)
+	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		*grace = 1
+	}
 	addSchedulingGatedCondition(p)
 	applyAppArmorAnnotations(p)
 }

@@ -147,7 +147,7 @@ func (r *podRules) validatePodAffinityTerm(term *corev1.PodAffinityTerm, path *f
 	}
 	errs = append(errs, validateAffinityLabelKeys(term, path)...)
 	if term.TopologyKey == "" {
-		return append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
+		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
 	}
 	return append(errs, metav1validation.ValidateLabelName(term.TopologyKey, path.Child("topologyKey"))...)
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
+// maxImagePath is the longest repository name that registries take.
+const maxImagePath = 255
+
 // The parts of an image reference, as the distribution specification has them.
 var (
+	imageHostPattern = regexp.MustCompile(`^(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))*(?::[0-9]+)?$|^\[[a-fA-F0-9:]+\](?::[0-9]+)?$`)
 	imageTagPattern  = regexp.MustCompile(`^[\w][\w.-]{0,127}$`)
 	imagePathPattern = regexp.MustCompile(`^[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*$`)
 )
@@ -177,9 +181,12 @@ func validImageName(name string) bool {
 		path = name[:colon]
 	}
 	if host, rest, ok := strings.Cut(path, "/"); ok && (strings.ContainsAny(host, ".:") || host == "localhost") {
+		if !imageHostPattern.MatchString(host) {
+			return false
+		}
 		path = rest
 	}
-	return imagePathPattern.MatchString(path)
+	return len(path) <= maxImagePath && imagePathPattern.MatchString(path)
 }
 
 func defaultFieldRef(ref *corev1.ObjectFieldSelector) {

@@ -72,7 +72,6 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 	})
 	one(s.ServiceAccountToken != nil, "serviceAccountToken", func(path *field.Path) {
 		errs = append(errs, validateTokenProjection(s.ServiceAccountToken, at, path)...)
-		write(s.ServiceAccountToken.Path)
 	})
 	one(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) {
 		errs = append(errs, validateTrustBundle(s.ClusterTrustBundle, at)...)
@@ -84,9 +83,6 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 			write(name)
 		}
 	})
-	if found == 0 {
-		errs = append(errs, field.Required(source, "must specify a projected volume type"))
-	}
 	return errs
 }
 
@@ -102,7 +98,7 @@ func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, volume, at
 		}
 	}
 	if t.Path == "" {
-		return append(errs, field.Required(at.Child("path"), ""))
+		return append(errs, field.Required(volume.Child("path"), ""))
 	}
 	return append(errs, validateFileName(t.Path, volume.Child("path"))...)
 }

@@ -83,8 +83,6 @@ func (r *podRules) validateTopologySpreadConstraint(i int, path *field.Path) fie
 	}
 	if c.TopologyKey == "" {
 		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
-	} else {
-		errs = append(errs, metav1validation.ValidateLabelName(c.TopologyKey, path.Child("topologyKey"))...)
 	}
 	errs = append(errs, oneOf(c.WhenUnsatisfiable, path.Child("whenUnsatisfiable"), unsatisfiableActions...)...)
 	for j := i + 1; j < len(constraints); j++ {

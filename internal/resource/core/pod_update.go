@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -18,13 +19,17 @@ const podImmutable = "pod updates may not change fields other than `spec.contain
 func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
-	errs := resource.ValidateMetadata(p, true, PodName)
+	errs := resource.ValidateNamedMetadata(p, true, PodName)
 	errs = append(errs, validatePodBody(p, options)...)
-	errs = append(errs, validateImageChanges(p.Spec.Containers, old.Spec.Containers, "containers", spec.Child("containers"))...)
-	errs = append(errs, validateImageChanges(p.Spec.InitContainers, old.Spec.InitContainers, "initContainers", spec.Child("initContainers"))...)
-	if len(p.Spec.Containers) != len(old.Spec.Containers) || len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		return errs
+	const fixed = "pod updates may not add or remove containers"
+	if len(p.Spec.Containers) != len(old.Spec.Containers) {
+		return append(errs, field.Forbidden(spec.Child("containers"), fixed))
 	}
+	errs = append(errs, validateImages(p.Spec.Containers, spec.Child("containers"))...)
+	if len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		return append(errs, field.Forbidden(spec.Child("initContainers"), fixed))
+	}
+	errs = append(errs, validateImages(p.Spec.InitContainers, spec.Child("initContainers"))...)
 	errs = append(errs, validateDeadlineChange(p, old, spec)...)
 	errs = append(errs, validateGatesRemoved(p, old, spec)...)
 	errs = append(errs, validateTolerationsAdded(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
@@ -34,11 +39,16 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	return errs
 }
 
-func validateImageChanges(is, was []corev1.Container, what string, path *field.Path) field.ErrorList {
-	if len(is) != len(was) {
-		return field.ErrorList{field.Forbidden(path, "pod updates may not add or remove containers")}
+func validateImages(containers []corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range containers {
+		at := path.Index(i).Child("image")
+		errs = append(errs, required(containers[i].Image, at)...)
+		if containers[i].Image != strings.TrimSpace(containers[i].Image) {
+			errs = append(errs, field.Invalid(at, containers[i].Image, "must not have leading or trailing whitespace"))
+		}
 	}
-	return nil
+	return errs
 }
 
 func validateDeadlineChange(p, old *corev1.Pod, path *field.Path) field.ErrorList {

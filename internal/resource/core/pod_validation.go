@@ -35,7 +35,6 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	errs = append(errs, validateDNSPolicy(spec.DNSPolicy, path.Child("dnsPolicy"))...)
 	errs = append(errs, validateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, rules.validatePodSecurity(path)...)
-	errs = append(errs, validateImagePullSecrets(spec.ImagePullSecrets, path.Child("imagePullSecrets"))...)
 	errs = append(errs, rules.validateAffinity(spec.Affinity, path.Child("affinity"))...)
 	errs = append(errs, rules.validateDNSConfig(path.Child("dnsConfig"))...)
 	errs = append(errs, validateReadinessGates(spec.ReadinessGates, path.Child("readinessGates"))...)
@@ -97,7 +96,12 @@ func validateRestartPolicy(policy corev1.RestartPolicy, path *field.Path) field.
 	if policy == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return oneOf(policy, path, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	switch policy {
+	case corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever:
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, policy,
+		[]corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
 }
 
 func validatePreemptionPolicy(policy corev1.PreemptionPolicy, path *field.Path) field.ErrorList {
@@ -108,10 +112,6 @@ func validatePreemptionPolicy(policy corev1.PreemptionPolicy, path *field.Path) 
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return field.ErrorList{field.NotSupported(path, policy, []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever})}
-}
-
-func validateImagePullSecrets(secrets []corev1.LocalObjectReference, path *field.Path) field.ErrorList {
-	return nil
 }
 
 func validateReadinessGates(gates []corev1.PodReadinessGate, path *field.Path) field.ErrorList {

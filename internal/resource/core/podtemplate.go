@@ -31,7 +31,7 @@ func PodTemplates() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, t, old *corev1.PodTemplate) field.ErrorList {
-			errs := resource.ValidateMetadata(t, true, PodName)
+			errs := resource.ValidateNamedMetadata(t, true, PodName)
 			return append(errs, ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(&t.Template, &old.Template))...)
 		},
 		ValidateName: PodName,

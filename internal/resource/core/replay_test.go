@@ -23,6 +23,18 @@ func admit(_ *resource.Request, obj, old resource.Object) error {
 	case *corev1.Service:
 		oldService, _ := old.(*corev1.Service)
 		core.AssignServiceFamilies(o, oldService, []corev1.IPFamily{corev1.IPv4Protocol})
+	case *corev1.Node:
+		if old == nil {
+			o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+		}
+	case *corev1.PersistentVolume:
+		if old == nil {
+			o.Finalizers = append(o.Finalizers, "kubernetes.io/pv-protection")
+		}
+	case *corev1.PersistentVolumeClaim:
+		if old == nil {
+			o.Finalizers = append(o.Finalizers, "kubernetes.io/pvc-protection")
+		}
 	case *corev1.Pod:
 		if old == nil {
 			return admitPod(o)

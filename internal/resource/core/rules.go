@@ -1,6 +1,8 @@
 package core
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +23,22 @@ const (
 func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func immutable(value, old any, path *field.Path) field.ErrorList {
-	return validation.ValidateImmutableField(value, old, path)
+	if equal(value, old) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, shown(value), fieldImmutable)}
+}
+
+// shown is value as messages show it: structs in the server's own form.
+func shown(value any) any {
+	t := reflect.TypeOf(value)
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct || t.PkgPath() != apiPackage || reflect.ValueOf(value).IsZero() && reflect.TypeOf(value).Kind() == reflect.Pointer {
+		return value
+	}
+	return internal{value}
 }
 
 func nonnegative(value int64, path *field.Path) field.ErrorList {
@@ -37,12 +54,14 @@ func invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	return errs
 }
 
-// oneOf checks an enumerated value; required says that it may not be empty.
+// oneOf checks an enumerated value, which may not be empty.
 func oneOf[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
 	if sets.New(supported...).Has(value) {
 		return nil
 	}
-	return field.ErrorList{field.NotSupported(path, value, supported)}
+	sorted := slices.Clone(supported)
+	slices.Sort(sorted)
+	return field.ErrorList{field.NotSupported(path, value, sorted)}
 }
 
 // required checks that a string is set.

@@ -165,8 +165,9 @@ func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) {
 			spec.IPFamilies = old.Spec.IPFamilies
 		}
 	}
-	for i, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone || i < len(spec.IPFamilies) {
+	given := len(spec.IPFamilies) > 0
+	for _, ip := range spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone || given {
 			continue
 		}
 		if netutils.IsIPv6String(ip) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -291,15 +292,11 @@ func validateLoadBalancerClass(spec, old *corev1.ServiceSpec, path *field.Path) 
 }
 
 func validateServiceUpdate(_ *resource.Request, s, old *corev1.Service) field.ErrorList {
-	errs := validateServiceFixed(s, old)
-	return errs
-}
-
-func validateServiceFixed(s, old *corev1.Service) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("spec")
-	if hasClusterIPType(&old.Spec) && hasClusterIPType(&s.Spec) {
-		errs = append(errs, validateClusterIPsUpdate(s, old, path)...)
+	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSLabel)
+	found := validateServiceSpec(&s.Spec, &old.Spec)
+	errs = append(errs, found...)
+	if len(found) == 0 && hasClusterIPType(&old.Spec) && hasClusterIPType(&s.Spec) {
+		errs = append(errs, validateClusterIPsUpdate(s, old, field.NewPath("spec"))...)
 	}
 	return errs
 }

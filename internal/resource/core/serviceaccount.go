@@ -16,10 +16,10 @@ func ServiceAccounts() *resource.Resource {
 		Plural:       "serviceaccounts",
 		ShortNames:   []string{"sa"},
 		PrepareForCreate: func(_ *resource.Request, a *corev1.ServiceAccount) {
-			a.Secrets = withoutUnnamed(a.Secrets)
+			a.Secrets = namesAlone(a.Secrets)
 		},
 		PrepareForUpdate: func(_ *resource.Request, a, _ *corev1.ServiceAccount) {
-			a.Secrets = withoutUnnamed(a.Secrets)
+			a.Secrets = namesAlone(a.Secrets)
 		},
 		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 		Subresources: []resource.SubresourceDefinition[corev1.ServiceAccount, *corev1.ServiceAccount]{{
@@ -30,18 +30,10 @@ func ServiceAccounts() *resource.Resource {
 	})
 }
 
-// withoutUnnamed drops references that name nothing.
-func withoutUnnamed(secrets []corev1.ObjectReference) []corev1.ObjectReference {
-	for _, s := range secrets {
-		if s.Name == "" {
-			var named []corev1.ObjectReference
-			for _, s := range secrets {
-				if s.Name != "" {
-					named = append(named, s)
-				}
-			}
-			return named
-		}
+// namesAlone keeps of references to secrets only what says which.
+func namesAlone(secrets []corev1.ObjectReference) []corev1.ObjectReference {
+	for i := range secrets {
+		secrets[i] = corev1.ObjectReference{Name: secrets[i].Name}
 	}
 	return secrets
 }

@@ -95,7 +95,7 @@ func (s *server) create(obj resource.Object) outcome {
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
 	if obj.GetName() == "" && obj.GetGenerateName() != "" {
-		obj.SetName(obj.GetGenerateName() + "x7k2p")
+		obj.SetName(generatedBase(obj.GetGenerateName()) + generatedSuffix)
 	}
 	if err := s.admitted(obj, nil); err != nil {
 		return refused(err)
@@ -128,6 +128,15 @@ func (s *server) put(body []byte, old resource.Object) outcome {
 		return s.invalid(obj, errs)
 	}
 	return outcome{code: http.StatusOK, object: s.version.FromHub(obj)}
+}
+
+// generatedSuffix is what the server adds to a generateName, of which it takes
+// at most the beginning.
+const generatedSuffix = "x7k2p"
+
+func generatedBase(name string) string {
+	const longest = 58
+	return name[:min(len(name), longest)]
 }
 
 func (s *server) admitted(obj, old resource.Object) error {
