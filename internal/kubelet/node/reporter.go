@@ -359,3 +359,10 @@ func (r *Reporter) lease(ctx context.Context) {
 		timer.Reset(period)
 	}
 }
+
+// RuntimeError is why the container runtime does not answer, nil if it does.
+func (r *Reporter) RuntimeError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runtimeDown
+}

@@ -1,0 +1,243 @@
+// Package server answers what the API server and monitoring ask a node:
+// logs, exec, attach, port-forward, pods, statistics and metrics over HTTPS
+// (port 10250), and health on loopback (port 10248).
+//
+//	request ─► authenticate ─► authorize (nodes/log, nodes/stats, ...) ─► handler
+//	exec, attach, port-forward: upgraded and proxied to the runtime's streaming server
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/probe"
+)
+
+// ErrNotFound says that there is no such pod or container on the node.
+var ErrNotFound = errors.New("not found")
+
+// Backend is the kubelet that the server speaks for.
+type Backend interface {
+	// Pods are the pods of the node, with their statuses.
+	Pods() []*v1.Pod
+	// Pod finds one, by its uid where that is not "".
+	Pod(namespace, name string, uid types.UID) (*v1.Pod, error)
+	// RunningPods are what the runtime has, whoever knows of it.
+	RunningPods(ctx context.Context) ([]*v1.Pod, error)
+	// ContainerID is the id of a container that runs in the pod.
+	ContainerID(pod *v1.Pod, container string) (string, error)
+	SandboxID(pod *v1.Pod) (string, error)
+	Logs(ctx context.Context, pod *v1.Pod, container string, options *v1.PodLogOptions, stdout, stderr Writer) error
+	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*url.URL, error)
+	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*url.URL, error)
+	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*url.URL, error)
+	RunCommand(ctx context.Context, containerID string, command []string) ([]byte, error)
+	Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Summary, error)
+	ProbeCounts() map[probe.Count]int
+	// Configuration is what /configz shows.
+	Configuration() any
+	// Healthy returns an error while the kubelet does not do its work.
+	Healthy() error
+}
+
+// Writer is where logs go.
+type Writer interface{ Write(p []byte) (int, error) }
+
+// Config is what a Server is made from.
+type Config struct {
+	Backend        Backend
+	NodeName       string
+	Address        string
+	Port           int32
+	HealthzAddress string
+	HealthzPort    int32 // 0: none
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Authenticator  authenticator.Request
+	Authorizer     authorizer.Authorizer
+	Debugging      bool // exec, logs and the like
+	Profiling      bool
+	SystemLogs     string // folder of /logs/, "" for none
+}
+
+// Server is the kubelet's two HTTP servers.
+type Server struct {
+	config  Config
+	secure  net.Listener
+	healthz net.Listener
+}
+
+// Listen opens the ports, so that one that is taken is known at once.
+func Listen(config Config) (*Server, error) {
+	s := &Server{config: config}
+	address := net.JoinHostPort(config.Address, strconv.Itoa(int(config.Port)))
+	var err error
+	if s.secure, err = net.Listen("tcp", address); err != nil {
+		return nil, fmt.Errorf("the kubelet cannot serve on %s (--port chooses another port): %w", address, err)
+	}
+	if config.HealthzPort > 0 {
+		address := net.JoinHostPort(config.HealthzAddress, strconv.Itoa(int(config.HealthzPort)))
+		if s.healthz, err = net.Listen("tcp", address); err != nil {
+			_ = s.secure.Close()
+			return nil, fmt.Errorf("the kubelet cannot serve /healthz on %s (--healthz-port chooses another port): %w", address, err)
+		}
+	}
+	return s, nil
+}
+
+// Run serves until ctx ends; streams that are open then are cut.
+func (s *Server) Run(ctx context.Context) {
+	secure := &http.Server{
+		Handler: s.guard(s.Handler()), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx },
+		TLSConfig: &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12},
+		ErrorLog:  klog.NewStandardLogger("INFO"),
+	}
+	health := &http.Server{Handler: s.healthHandler(), ReadHeaderTimeout: time.Minute}
+	var wg sync.WaitGroup
+	serve := func(f func() error, address net.Addr) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				klog.FromContext(ctx).Error(err, "The kubelet's server ended", "address", address)
+			}
+		}()
+	}
+	serve(func() error { return secure.ServeTLS(s.secure, "", "") }, s.secure.Addr())
+	if s.healthz != nil {
+		serve(func() error { return health.Serve(s.healthz) }, s.healthz.Addr())
+	}
+	<-ctx.Done()
+	_ = secure.Close()
+	_ = health.Close()
+	wg.Wait()
+}
+
+func (s *Server) healthHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", s.health)
+	mux.HandleFunc("/healthz/{check}", s.health)
+	return mux
+}
+
+// Handler is the secure server's handler without authentication.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", s.health)
+	mux.HandleFunc("/healthz/{check}", s.health)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /pods/{$}", s.pods)
+	mux.HandleFunc("GET /metrics", s.metrics)
+	mux.HandleFunc("GET /metrics/resource", s.metricsResource)
+	mux.HandleFunc("GET /metrics/cadvisor", s.metricsCadvisor)
+	mux.HandleFunc("GET /metrics/probes", s.metricsProbes)
+	mux.HandleFunc("GET /stats/summary", s.summary)
+	mux.HandleFunc("POST /stats/summary", s.summary)
+	mux.HandleFunc("GET /configz", s.configz)
+	if s.config.Debugging {
+		mux.HandleFunc("GET /runningpods/", s.runningPods)
+		mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+			mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+			mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+			mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+			mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
+			mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+		}
+		mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+		mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+		if s.config.SystemLogs != "" {
+			mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.config.SystemLogs))))
+		}
+	}
+	if s.config.Profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	if err := s.config.Backend.Healthy(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write([]byte("ok"))
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw)
+}
+
+func podList(pods []*v1.Pod) *v1.PodList {
+	list := &v1.PodList{Items: []v1.Pod{}}
+	list.APIVersion, list.Kind = "v1", "PodList"
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	return list
+}
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, podList(s.config.Backend.Pods()))
+}
+
+func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
+	pods, err := s.config.Backend.RunningPods(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, podList(pods))
+}
+
+func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, map[string]any{"kubeletconfig": s.config.Backend.Configuration()})
+}
+
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
+	summary, err := s.config.Backend.Summary(r.Context(), only)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, summary)
+}
+
+// find looks up the pod that a request's path names, or answers the request.
+func (s *Server) find(w http.ResponseWriter, r *http.Request) *v1.Pod {
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	pod, err := s.config.Backend.Pod(namespace, name, types.UID(r.PathValue("uid")))
+	if err != nil {
+		http.Error(w, fmt.Sprintf("pod %q not found", name+"_"+namespace), http.StatusNotFound)
+		return nil
+	}
+	return pod
+}
