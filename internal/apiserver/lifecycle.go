@@ -8,7 +8,8 @@ import (
 
 // Lifecycle takes part in the writes of one resource, for what must be
 // allocated outside the object (cluster IPs, node ports). Begin functions may
-// change obj; finish is called with whether the object was stored.
+// change obj, which the resource's own rules have prepared; finish is called
+// with whether the object was stored.
 type Lifecycle interface {
 	BeginCreate(ctx context.Context, obj resource.Object, dryRun bool) (finish func(stored bool), err error)
 	BeginUpdate(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(stored bool), err error)
@@ -27,6 +28,7 @@ func nothing(bool) {}
 
 func (q *request) beginCreate(obj resource.Object, dryRun bool) (func(bool), error) {
 	if l := q.lifecycle(); l != nil {
+		q.endpoint.resource.PrepareForCreate(q.rules(), obj)
 		return l.BeginCreate(q.ctx, obj, dryRun)
 	}
 	return nothing, nil
@@ -34,6 +36,7 @@ func (q *request) beginCreate(obj resource.Object, dryRun bool) (func(bool), err
 
 func (q *request) beginUpdate(obj, old resource.Object, dryRun bool) (func(bool), error) {
 	if l := q.lifecycle(); l != nil {
+		q.endpoint.resource.PrepareForUpdate(q.rules(), obj, old)
 		return l.BeginUpdate(q.ctx, obj, old, dryRun)
 	}
 	return nothing, nil

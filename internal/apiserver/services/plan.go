@@ -1,0 +1,142 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// addressesOf returns the cluster IPs that a service holds.
+func addressesOf(s *corev1.Service) []netip.Addr {
+	if !needsAddresses(s) {
+		return nil
+	}
+	var ips []netip.Addr
+	for _, text := range s.Spec.ClusterIPs {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
+// portsOf returns the node ports that a service holds, each once.
+func portsOf(s *corev1.Service) []int32 {
+	var numbers []int32
+	for _, p := range s.Spec.Ports {
+		if p.NodePort != 0 && !slices.Contains(numbers, p.NodePort) {
+			numbers = append(numbers, p.NodePort)
+		}
+	}
+	if p := s.Spec.HealthCheckNodePort; p != 0 && !slices.Contains(numbers, p) {
+		numbers = append(numbers, p)
+	}
+	return numbers
+}
+
+func isHeadless(s *corev1.Service) bool {
+	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+func needsAddresses(s *corev1.Service) bool {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+		return !isHeadless(s)
+	}
+	return false
+}
+
+// needsPorts says that ports without a node port are given one.
+func needsPorts(s *corev1.Service) bool {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
+	}
+	return false
+}
+
+// mayHavePorts says that node ports that were asked for are taken.
+func mayHavePorts(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+func needsHealthCheckPort(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// trimFamilies drops the second family and address of a service that becomes
+// single-stack without saying so in every field.
+func trimFamilies(s, old *corev1.Service) {
+	if old == nil || s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		return
+	}
+	if len(old.Spec.ClusterIPs) == 2 && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
+		s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
+	}
+	if len(old.Spec.IPFamilies) == 2 && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
+		s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
+	}
+}
+
+// checkFamilies refuses families that the cluster does not have. A headless
+// service without a selector may have any.
+func checkFamilies(s *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || isHeadless(s) && len(s.Spec.Selector) == 0 {
+		return nil
+	}
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	for i, f := range s.Spec.IPFamilies {
+		if (f == corev1.IPv4Protocol || f == corev1.IPv6Protocol) && !slices.Contains(cluster, f) {
+			errs = append(errs, field.Invalid(spec.Child("ipFamilies").Index(i), f, "not configured on this cluster"))
+		}
+	}
+	if p := s.Spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
+		errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), *p, "this cluster is not configured for dual-stack services"))
+	}
+	return errs
+}
+
+// wantedAddress is a place in clusterIPs to be filled: with the given
+// address, or with any of the family.
+type wantedAddress struct {
+	index  int
+	family corev1.IPFamily
+	given  netip.Addr
+}
+
+// wantedAddresses lists what a service needs beyond what it holds already.
+// ok is false for addresses that make no sense; validation tells why.
+func wantedAddresses(s *corev1.Service, held []netip.Addr) (wanted []wantedAddress, ok bool) {
+	families := map[corev1.IPFamily]bool{}
+	for i, text := range s.Spec.ClusterIPs {
+		if text == "" {
+			continue
+		}
+		ip, err := netip.ParseAddr(text)
+		if err != nil || families[familyOf(ip)] {
+			return nil, false
+		}
+		families[familyOf(ip)] = true
+		if i < len(s.Spec.IPFamilies) && s.Spec.IPFamilies[i] != familyOf(ip) {
+			return nil, false
+		}
+		if !slices.Contains(held, ip) {
+			wanted = append(wanted, wantedAddress{i, familyOf(ip), ip})
+		}
+	}
+	for i, f := range s.Spec.IPFamilies {
+		if i < len(s.Spec.ClusterIPs) && s.Spec.ClusterIPs[i] != "" {
+			continue
+		}
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
+			return nil, false
+		}
+		wanted = append(wanted, wantedAddress{index: i, family: f})
+	}
+	return wanted, true
+}

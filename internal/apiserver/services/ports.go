@@ -1,0 +1,291 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last int32 }
+
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// portsKey is where upstream keeps which node ports are taken.
+const portsKey = "/registry/ranges/servicenodeports"
+
+// ports takes node ports by setting bits of one stored value.
+type ports struct {
+	limits PortRange
+	store  store.Store
+}
+
+var errPortTaken = errors.New("provided port is already allocated")
+
+// bitmap says which ports of a range are taken, in the form that is stored:
+// a big-endian number whose bit 0 is the first port.
+type bitmap struct {
+	limits PortRange
+	bits   *big.Int
+}
+
+func (b *bitmap) has(port int32) bool { return b.bits.Bit(int(port-b.limits.First)) == 1 }
+
+func (b *bitmap) set(port int32) error {
+	if port < b.limits.First || port > b.limits.Last {
+		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", b.limits)
+	}
+	if b.has(port) {
+		return errPortTaken
+	}
+	b.bits.SetBit(b.bits, int(port-b.limits.First), 1)
+	return nil
+}
+
+func (b *bitmap) clear(numbers ...int32) {
+	for _, port := range numbers {
+		if port >= b.limits.First && port <= b.limits.Last {
+			b.bits.SetBit(b.bits, int(port-b.limits.First), 0)
+		}
+	}
+}
+
+// setAny takes a port at random, in the upper part of the range first.
+func (b *bitmap) setAny() (int32, error) {
+	size := b.limits.Last - b.limits.First + 1
+	reserved := min(max(size/32, 16), 128)
+	if reserved >= size {
+		reserved = 0
+	}
+	for _, part := range [][2]int32{{reserved, size}, {0, reserved}} {
+		count := part[1] - part[0]
+		if count == 0 {
+			continue
+		}
+		start := rand.Int32N(count)
+		for i := range count {
+			if port := b.limits.First + part[0] + (start+i)%count; !b.has(port) {
+				return port, b.set(port)
+			}
+		}
+	}
+	return 0, errRangeFull
+}
+
+// read returns the stored bitmap and its revision; 0 if there is none yet.
+func (p *ports) read(ctx context.Context) (*bitmap, *corev1.RangeAllocation, int64, error) {
+	b := &bitmap{p.limits, new(big.Int)}
+	kv, err := p.store.Get(ctx, portsKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return b, newRange(p.limits), 0, nil
+	}
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	stored, err := decodeRange(kv.Value)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("read %s: %w", portsKey, err)
+	}
+	if stored.Range == p.limits.String() {
+		b.bits.SetBytes(stored.Data)
+	}
+	return b, stored, kv.Revision, nil
+}
+
+// change changes the stored bitmap; decide is called again if another server
+// changed it first.
+func (p *ports) change(ctx context.Context, decide func(*bitmap) error) error {
+	for {
+		b, stored, revision, err := p.read(ctx)
+		if err != nil {
+			return err
+		}
+		before := new(big.Int).Set(b.bits)
+		if err := decide(b); err != nil {
+			return err
+		}
+		if revision != 0 && before.Cmp(b.bits) == 0 {
+			return nil
+		}
+		stored.Range, stored.Data = p.limits.String(), b.bits.Bytes()
+		value, err := resource.EncodeStored(stored)
+		if err != nil {
+			return err
+		}
+		if revision == 0 {
+			_, err = p.store.Create(ctx, portsKey, value, 0)
+		} else {
+			_, err = p.store.Update(ctx, portsKey, value, revision, 0)
+		}
+		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+	}
+}
+
+func newRange(limits PortRange) *corev1.RangeAllocation {
+	return &corev1.RangeAllocation{
+		TypeMeta: metav1.TypeMeta{Kind: "RangeAllocation", APIVersion: "v1"},
+		Range:    limits.String(),
+	}
+}
+
+func decodeRange(value []byte) (*corev1.RangeAllocation, error) {
+	const prefix = "k8s\x00"
+	if len(value) < len(prefix) || string(value[:len(prefix)]) != prefix {
+		return nil, errors.New("not a protobuf object")
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(value[len(prefix):]); err != nil {
+		return nil, err
+	}
+	stored := newRange(PortRange{})
+	return stored, stored.Unmarshal(envelope.Raw)
+}
+
+// allocatePorts takes the node ports that a service needs beyond the old one's.
+func (a *Allocator) allocatePorts(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+	if !mayHavePorts(s) {
+		return nil
+	}
+	var held []int32
+	if old != nil {
+		held = portsOf(old)
+	}
+	var own []int32
+	err := a.ports.try(ctx, dryRun, func(b *bitmap) error {
+		var err error
+		own, err = takePorts(b, s, held)
+		return err
+	})
+	var at portError
+	if errors.As(err, &at) {
+		return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(at.index).Child("nodePort"), at.port, at.err.Error())})
+	}
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+	}
+	fillPorts(s, own)
+	a.undoPorts(ctx, t, s, without(own, append(held, 0)), dryRun)
+	return nil
+}
+
+func (a *Allocator) undoPorts(ctx context.Context, t *taken, s *corev1.Service, numbers []int32, dryRun bool) {
+	if !dryRun && len(numbers) > 0 {
+		t.undo = append(t.undo, func() { a.release(context.WithoutCancel(ctx), s, nil, numbers) })
+	}
+}
+
+// try is change, or only a look at what it would do.
+func (p *ports) try(ctx context.Context, dryRun bool, decide func(*bitmap) error) error {
+	if !dryRun {
+		return p.change(ctx, decide)
+	}
+	b, _, _, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	return decide(b)
+}
+
+// portError is a node port that cannot be had, and where it was asked for.
+type portError struct {
+	index int
+	port  int32
+	err   error
+}
+
+func (e portError) Error() string { return e.err.Error() }
+
+// takePorts takes in b the node ports of each of the service's ports and
+// returns them in their order (0 for none). Ports that differ only in
+// protocol share a node port.
+func takePorts(b *bitmap, s *corev1.Service, held []int32) ([]int32, error) {
+	numbers := make([]int32, len(s.Spec.Ports))
+	mine := map[int32]bool{}
+	for _, port := range held {
+		mine[port] = true
+	}
+	for i, p := range s.Spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		if !mine[p.NodePort] {
+			if err := b.set(p.NodePort); err != nil {
+				return nil, portError{i, p.NodePort, err}
+			}
+			mine[p.NodePort] = true
+		}
+		numbers[i] = p.NodePort
+	}
+	if !needsPorts(s) {
+		return numbers, nil
+	}
+	for i := range s.Spec.Ports {
+		if numbers[i] != 0 {
+			continue
+		}
+		if numbers[i] = sharedPort(s.Spec.Ports, numbers, i); numbers[i] != 0 {
+			continue
+		}
+		port, err := b.setAny()
+		if err != nil {
+			return nil, err
+		}
+		numbers[i], mine[port] = port, true
+	}
+	return numbers, nil
+}
+
+// sharedPort returns the node port of another port with the same number and
+// another protocol.
+func sharedPort(all []corev1.ServicePort, numbers []int32, i int) int32 {
+	for j, other := range all {
+		if j != i && numbers[j] != 0 && other.Port == all[i].Port && other.Protocol != all[i].Protocol {
+			return numbers[j]
+		}
+	}
+	return 0
+}
+
+func fillPorts(s *corev1.Service, numbers []int32) {
+	for i := range s.Spec.Ports {
+		s.Spec.Ports[i].NodePort = numbers[i]
+	}
+}
+
+// allocateHealthCheckPort takes the port on which a service's load balancer
+// asks nodes whether they have endpoints.
+func (a *Allocator) allocateHealthCheckPort(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+	if !needsHealthCheckPort(s) || old != nil && old.Spec.HealthCheckNodePort != 0 && old.Spec.HealthCheckNodePort == s.Spec.HealthCheckNodePort {
+		return nil
+	}
+	wanted := s.Spec.HealthCheckNodePort
+	err := a.ports.try(ctx, dryRun, func(b *bitmap) error {
+		if wanted != 0 {
+			return b.set(wanted)
+		}
+		port, err := b.setAny()
+		s.Spec.HealthCheckNodePort = port
+		return err
+	})
+	switch {
+	case err != nil && wanted != 0:
+		return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %w", wanted, err))
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %v: %w", s.Spec.HealthCheckNodePort, err))
+	}
+	a.undoPorts(ctx, t, s, []int32{s.Spec.HealthCheckNodePort}, dryRun)
+	return nil
+}

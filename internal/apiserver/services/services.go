@@ -1,0 +1,178 @@
+// Package services allocates what Services need outside of themselves:
+// cluster IPs and node ports. Any number of API servers on one store never
+// give one of them twice:
+//
+//	cluster IP   an IPAddress object of that name (KEP-1880): creating it is taking it
+//	node port    a bit in /registry/ranges/servicenodeports, which is replaced
+//	             only at the revision it was read at
+//
+// What was taken for a write that failed is given back at once; what a crash
+// left behind is found by Run.
+package services
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Config says what may be allocated. All fields are required.
+type Config struct {
+	// CIDRs are the ranges of cluster IPs, one for each family, the preferred
+	// family first.
+	CIDRs []netip.Prefix
+	// NodePorts is the range of node ports.
+	NodePorts PortRange
+	Store     store.Store
+	Services  *watchcache.Kind
+	Addresses *watchcache.Kind
+	// Ranges are the ServiceCIDRs that add to CIDRs.
+	Ranges *watchcache.Kind
+	Clock  clock.PassiveClock
+}
+
+// Allocator allocates for Services. It takes part in their writes as
+// apiserver.Lifecycle.
+type Allocator struct {
+	addresses *addresses
+	ports     *ports
+	services  *watchcache.Kind
+	families  []corev1.IPFamily
+	assign    func(s, old *corev1.Service, cluster []corev1.IPFamily)
+	clock     clock.PassiveClock
+}
+
+// New makes an allocator. assign fills in the families of a service before it
+// is given addresses.
+func New(c Config, assign func(s, old *corev1.Service, cluster []corev1.IPFamily)) (*Allocator, error) {
+	a := &Allocator{
+		addresses: &addresses{cidrs: c.CIDRs, kind: c.Addresses, ranges: c.Ranges, clock: c.Clock},
+		ports:     &ports{limits: c.NodePorts, store: c.Store},
+		services:  c.Services, assign: assign, clock: c.Clock,
+	}
+	if len(c.CIDRs) == 0 || len(c.CIDRs) > 2 {
+		return nil, fmt.Errorf("%d Service ranges are given; give one, or one for each of IPv4 and IPv6", len(c.CIDRs))
+	}
+	for _, p := range c.CIDRs {
+		a.families = append(a.families, familyOf(p.Addr()))
+	}
+	if len(a.families) == 2 && a.families[0] == a.families[1] {
+		return nil, fmt.Errorf("both Service ranges are %s; give one for each family", a.families[0])
+	}
+	return a, nil
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// taken is what a write has allocated so far, and how to give it back.
+type taken struct {
+	undo []func()
+}
+
+func (t *taken) giveBack() {
+	for _, undo := range t.undo {
+		undo()
+	}
+	t.undo = nil
+}
+
+// BeginCreate allocates for a new service.
+func (a *Allocator) BeginCreate(ctx context.Context, obj resource.Object, dryRun bool) (func(stored bool), error) {
+	return a.begin(ctx, obj.(*corev1.Service), nil, dryRun)
+}
+
+// BeginUpdate allocates what the new service needs beyond the old one. What
+// it no longer needs is released when it is stored.
+func (a *Allocator) BeginUpdate(ctx context.Context, obj, old resource.Object, dryRun bool) (func(stored bool), error) {
+	return a.begin(ctx, obj.(*corev1.Service), old.(*corev1.Service), dryRun)
+}
+
+// AfterDelete releases everything a service had.
+func (a *Allocator) AfterDelete(ctx context.Context, obj resource.Object) {
+	s := obj.(*corev1.Service)
+	a.release(ctx, s, addressesOf(s), portsOf(s))
+}
+
+func (a *Allocator) begin(ctx context.Context, s, old *corev1.Service, dryRun bool) (func(stored bool), error) {
+	trimFamilies(s, old)
+	a.assign(s, old, a.families)
+	if errs := checkFamilies(s, a.families); len(errs) > 0 {
+		return nil, invalid(s, errs)
+	}
+	t := &taken{}
+	if err := a.allocate(ctx, t, s, old, dryRun); err != nil {
+		t.giveBack()
+		return nil, err
+	}
+	return func(stored bool) {
+		if !stored {
+			t.giveBack()
+			return
+		}
+		if old != nil {
+			a.release(context.WithoutCancel(ctx), old, without(addressesOf(old), addressesOf(s)), without(portsOf(old), portsOf(s)))
+		}
+	}, nil
+}
+
+func (a *Allocator) allocate(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+	if err := a.allocateAddresses(ctx, t, s, old, dryRun); err != nil {
+		return err
+	}
+	if err := a.allocatePorts(ctx, t, s, old, dryRun); err != nil {
+		return err
+	}
+	return a.allocateHealthCheckPort(ctx, t, s, old, dryRun)
+}
+
+// release gives back addresses and ports. What cannot be given back now is
+// found by Run.
+func (a *Allocator) release(ctx context.Context, s *corev1.Service, ips []netip.Addr, numbers []int32) {
+	log := klog.FromContext(ctx)
+	for _, ip := range ips {
+		if err := a.addresses.release(ctx, ip, s); err != nil {
+			log.Error(err, "Cannot release a cluster IP", "service", klog.KObj(s), "ip", ip)
+		}
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	if err := a.ports.change(ctx, func(b *bitmap) error { b.clear(numbers...); return nil }); err != nil {
+		log.Error(err, "Cannot release node ports", "service", klog.KObj(s), "ports", numbers)
+	}
+}
+
+func invalid(s *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, s.Name, errs)
+}
+
+// without returns what of a is not in b.
+func without[T comparable](a, b []T) []T {
+	in := make(map[T]bool, len(b))
+	for _, x := range b {
+		in[x] = true
+	}
+	var out []T
+	for _, x := range a {
+		if !in[x] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
