@@ -37,7 +37,6 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 	if spec.Ordinals != nil {
 		errs = append(errs, rule.Nonnegative(p.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
-	errs = append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
 	errs = append(errs, validateSelector(p.Child("selector"), spec.Selector, "statefulset")...)
 	return append(errs, validateStatefulTemplate(p, s, old)...)
 }

@@ -84,11 +84,10 @@ func isNone(value *intstr.IntOrString) bool {
 	if value == nil {
 		return true
 	}
-	if value.Type == intstr.Int {
-		return value.IntVal == 0
+	if percent, ok := rule.Percent(*value); ok {
+		return percent == 0
 	}
-	percent, _ := rule.Percent(*value)
-	return percent == 0
+	return value.IntValue() == 0
 }
 
 // count is one number of a status.

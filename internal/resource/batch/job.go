@@ -88,7 +88,6 @@ func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
 	if p == nil {
 		return
 	}
-	fill.Absent(&p.Rules)
 	for i := range p.Rules {
 		for k := range p.Rules[i].OnPodConditions {
 			fill.Zero(&p.Rules[i].OnPodConditions[k].Status, corev1.ConditionTrue)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/fill"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -23,6 +24,9 @@ const (
 
 func prepareJob(_ *resource.Request, j *batchv1.Job) {
 	core.DropDisabledPodTemplateFields(&j.Spec.Template, nil)
+	if j.Spec.PodFailurePolicy != nil {
+		fill.Absent(&j.Spec.PodFailurePolicy.Rules)
+	}
 	if !ptr.Deref(j.Spec.ManualSelector, false) {
 		selectOwnPods(j)
 	}
@@ -93,10 +97,11 @@ func validateOwnPods(j *batchv1.Job) field.ErrorList {
 }
 
 func validateJobSelector(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
+	var errs field.ErrorList
 	if s.Selector == nil {
-		return field.ErrorList{field.Required(p.Child("selector"), "")}
+		errs = append(errs, field.Required(p.Child("selector"), ""))
 	}
-	errs := rule.Selector(p.Child("selector"), s.Selector)
+	errs = append(errs, rule.Selector(p.Child("selector"), s.Selector)...)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(p.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}

@@ -161,6 +161,10 @@ func validateJobUpdate(_ *resource.Request, j, old *batchv1.Job) field.ErrorList
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
 	errs := resource.ValidateMetadata(j, true, core.PodName)
 	errs = append(errs, validateJob(j, old)...)
+	// Clients know each fault of the spec as two: the new job is not valid,
+	// and neither is the change.
+	errs = append(errs, validateJobSpec(p, s, before)...)
+	errs = append(errs, validateJobSelector(p, s)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
 	errs = append(errs, validateTemplateUpdate(p.Child("template"), j, old)...)
@@ -179,9 +183,11 @@ func validateJobUpdate(_ *resource.Request, j, old *batchv1.Job) field.ErrorList
 // validateCompletionsUpdate lets an indexed job be scaled: completions go
 // along with parallelism (KEP-3715).
 func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
-	indexed := ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion
-	if !indexed || s.Completions == nil || old.Completions == nil {
+	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
 		return rule.Immutable(p, s.Completions, old.Completions)
+	}
+	if s.Completions == nil || old.Completions == nil {
+		return nil
 	}
 	if *s.Completions == *old.Completions {
 		return nil

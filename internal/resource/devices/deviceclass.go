@@ -3,8 +3,12 @@ package devices
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // DeviceClasses is the resource deviceclasses.
@@ -15,6 +19,33 @@ func DeviceClasses() *resource.Resource {
 		Plural:       "deviceclasses",
 		Cluster:      true,
 		Spec:         func(c *resourcev1.DeviceClass) any { return c.Spec },
-		Columns:      []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		Validate: func(_ *resource.Request, c *resourcev1.DeviceClass) field.ErrorList {
+			return validateDeviceClass(c, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, c, old *resourcev1.DeviceClass) field.ErrorList {
+			return validateDeviceClass(c, old)
+		},
+		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 	})
+}
+
+func validateDeviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
+	stored := sets.New[string]()
+	if old != nil {
+		for _, selector := range old.Spec.Selectors {
+			if selector.CEL != nil {
+				stored.Insert(selector.CEL.Expression)
+			}
+		}
+	}
+	p := field.NewPath("spec")
+	errs := validateSelectors(p.Child("selectors"), c.Spec.Selectors, stored)
+	for i := range c.Spec.Config {
+		errs = append(errs, validateConfiguration(p.Child("config").Index(i), &c.Spec.Config[i].DeviceConfiguration)...)
+	}
+	if name := c.Spec.ExtendedResourceName; name != nil {
+		errs = append(errs, rule.Problems(p.Child("extendedResourceName"), *name, utilvalidation.IsQualifiedName(*name))...)
+	}
+	return errs
 }

@@ -6,6 +6,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -14,11 +15,18 @@ import (
 // ResourceClaims is the resource resourceclaims.
 func ResourceClaims() *resource.Resource {
 	return resource.Define(resource.Definition[resourcev1.ResourceClaim, *resourcev1.ResourceClaim]{
-		GroupVersion: resourcev1.SchemeGroupVersion,
-		Kind:         "ResourceClaim",
-		Plural:       "resourceclaims",
-		Default:      func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
-		CopyStatus:   func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
+		GroupVersion:     resourcev1.SchemeGroupVersion,
+		Kind:             "ResourceClaim",
+		Plural:           "resourceclaims",
+		Default:          func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
+		CopyStatus:       func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
+		PrepareForCreate: func(_ *resource.Request, c *resourcev1.ResourceClaim) { dropDisabled(&c.Spec) },
+		Validate: func(_ *resource.Request, c *resourcev1.ResourceClaim) field.ErrorList {
+			return validateClaim(field.NewPath("spec"), &c.Spec)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateClaimUpdate,
+		ValidateStatus:       validateClaimStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),

@@ -3,6 +3,7 @@ package devices
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -10,10 +11,18 @@ import (
 // ResourceClaimTemplates is the resource resourceclaimtemplates.
 func ResourceClaimTemplates() *resource.Resource {
 	return resource.Define(resource.Definition[resourcev1.ResourceClaimTemplate, *resourcev1.ResourceClaimTemplate]{
-		GroupVersion: resourcev1.SchemeGroupVersion,
-		Kind:         "ResourceClaimTemplate",
-		Plural:       "resourceclaimtemplates",
-		Default:      func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
-		Columns:      []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		GroupVersion:     resourcev1.SchemeGroupVersion,
+		Kind:             "ResourceClaimTemplate",
+		Plural:           "resourceclaimtemplates",
+		Default:          func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
+		PrepareForCreate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) { dropDisabled(&t.Spec.Spec) },
+		Validate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			return validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			return immutableSpec(t.Spec, old.Spec)
+		},
+		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 	})
 }

@@ -15,11 +15,13 @@ import (
 func ResourceSlices() *resource.Resource {
 	doc := resourcev1.ResourceSliceSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[resourcev1.ResourceSlice, *resourcev1.ResourceSlice]{
-		GroupVersion: resourcev1.SchemeGroupVersion,
-		Kind:         "ResourceSlice",
-		Plural:       "resourceslices",
-		Cluster:      true,
-		Spec:         func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		GroupVersion:   resourcev1.SchemeGroupVersion,
+		Kind:           "ResourceSlice",
+		Plural:         "resourceslices",
+		Cluster:        true,
+		Spec:           func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		Validate:       validateSlice,
+		ValidateUpdate: validateSliceUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Node", "string", doc["nodeName"]),

@@ -72,6 +72,9 @@ func showFields(out *bytes.Buffer, v reflect.Value, first *bool) error {
 			}
 			continue
 		}
+		if f.Name == "DerivedAttributes" && isNil(v.Field(i)) {
+			continue // of a feature that is off: shown only where it is used
+		}
 		if !*first {
 			out.WriteByte(',')
 		}
