@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 GO    ?= go
 BIN   := bin
+export CGO_ENABLED := 0
 ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: up down build bundle test lint bench soak generate check-generated test-clients clean
@@ -17,7 +18,7 @@ down:
 
 build:
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/coracle ./cmd/coracle
+	$(GO) build -buildvcs=false -ldflags '-s -w' -o $(BIN)/coracle ./cmd/coracle
 
 bundle:
 	@bundle/build.sh

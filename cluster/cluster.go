@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/component"
@@ -39,7 +38,6 @@ type Cluster struct {
 	node       *node // nil without one
 	apiReady   chan struct{}
 	ready      chan struct{}
-	cancel     context.CancelFunc
 	mu         sync.Mutex // guards kubernetes
 	kubernetes kubernetes.Interface
 }
@@ -113,12 +111,6 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return errors.Join(err, ignoreCanceled(g.Wait()))
 	}
 	return ignoreCanceled(g.Wait())
-}
-
-// Stop ends a Run whose result arrives on ended, and waits for it.
-func (c *Cluster) Stop(cancel context.CancelFunc, ended <-chan error) error {
-	cancel()
-	return <-ended
 }
 
 func ignoreCanceled(err error) error {
@@ -202,6 +194,3 @@ func (c *Cluster) start(g *errgroup.Group, ctx context.Context, s store.Store) e
 	}
 	return c.node.start(g, ctx, api.Provider)
 }
-
-// Logger returns the logger of a component of this cluster.
-func (c *Cluster) logger(name string) klog.Logger { return c.log.Component(name) }

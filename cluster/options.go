@@ -23,14 +23,12 @@ import (
 
 // Ports that a cluster listens on.
 type Ports struct {
-	Secure            int // API server, HTTPS
-	Etcd              int // etcd's client port on loopback; 0 is a unix socket in the data directory
-	Kubelet           int // HTTPS
-	KubeletHealthz    int // loopback
-	ProxyHealthz      int
-	ProxyMetrics      int // loopback
-	ControllerManager int // loopback
-	Scheduler         int // loopback
+	Secure         int // API server, HTTPS
+	Etcd           int // etcd's client port on loopback; 0 is a unix socket in the data directory
+	Kubelet        int // HTTPS
+	KubeletHealthz int // loopback
+	ProxyHealthz   int
+	ProxyMetrics   int // loopback
 }
 
 // Options say what a cluster is made of.
@@ -64,7 +62,6 @@ type Options struct {
 	NodeName    string // "" is the host's name
 	// ContainerRuntimeEndpoint is a CRI runtime run by others; "" is ours.
 	ContainerRuntimeEndpoint string
-	Bridge                   string // network interface of the pods; "" is "coracle0"
 	NFTable                  string // nftables table of the proxy; "" is "coracle-NAME"
 	CgroupRoot               string // parent of the pods' cgroups; "" is "/coracle-NAME"
 
@@ -96,7 +93,6 @@ func (o *Options) complete() error {
 	text(&o.RunDir, "/run/coracle/"+o.Name)
 	text(&o.ServiceCIDR, "10.96.0.0/16")
 	text(&o.ClusterCIDR, "10.244.0.0/16")
-	text(&o.Bridge, "coracle0")
 	text(&o.NFTable, "coracle-"+o.Name)
 	text(&o.CgroupRoot, "/coracle-"+o.Name)
 	text(&o.BindAddress, "0.0.0.0")

@@ -41,18 +41,19 @@ func down(ctx context.Context, registry host.Registry, name string) error {
 		return err
 	}
 	runDir := cluster.RunDir(name)
-	if !rec.ControlOnly && rec.ExternalCRI == "" {
-		if err := cluster.PurgeRuntime(ctx, rec.BundleDir, rec.DataDir, runDir, rec.CgroupRoot); err != nil {
+	if !rec.ControlOnly {
+		if err := cluster.Purge(ctx, cluster.Options{
+			Name: name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
+			NFTable: rec.NFTable, ContainerRuntimeEndpoint: rec.ExternalCRI,
+		}); err != nil {
 			return err
 		}
 	}
 	err = errors.Join(
 		host.UnmountBelow(rec.DataDir, runDir),
-		host.DeleteTables(rec.NFTable),
-		host.DeleteLink(rec.Bridge),
 		host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx),
 	)
-	if err != nil { // what is mounted must not be removed
+	if err != nil { // what is still mounted must not be removed
 		return err
 	}
 	if err := errors.Join(host.RemoveDir(rec.DataDir), host.RemoveDir(runDir)); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var name string
+	var name, output string
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Say how a cluster on this machine is",
@@ -32,10 +33,17 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return status(cmd.Context(), cmd.OutOrStdout(), rec)
+			switch output {
+			case "":
+				return status(cmd.Context(), cmd.OutOrStdout(), rec)
+			case "json":
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(rec)
+			}
+			return fmt.Errorf("--output=%s: want json, or nothing for text", output)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "coracle", "name of the cluster")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints the cluster's record")
 	return cmd
 }
 

@@ -108,11 +108,10 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 		Name: f.name, DataDir: f.dataDir, BundleDir: f.bundle, BindAddress: f.bindAddress, NodeName: f.nodeName,
 		ServiceCIDR: f.serviceCIDR, ClusterCIDR: f.clusterCIDR, EtcdServers: f.etcdServers,
 		WithoutNode: f.nodes == 0, ContainerRuntimeEndpoint: f.runtimeEndpoint,
-		Bridge: d.Bridge, NFTable: d.NFTable, CgroupRoot: d.Cgroup,
+		NFTable: d.NFTable, CgroupRoot: d.Cgroup,
 		Ports: cluster.Ports{
 			Secure: f.securePort, Etcd: d.EtcdPort, Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
 			ProxyHealthz: d.ProxyHealthz, ProxyMetrics: d.ProxyMetrics,
-			ControllerManager: d.ControllerManagerPort, Scheduler: d.SchedulerPort,
 		},
 		APIServerArgs: f.apiserver, ControllerManagerArgs: f.controllerManager, SchedulerArgs: f.schedulerArgs,
 		KubeletArgs: f.kubelet, ProxyArgs: f.proxy,
@@ -153,8 +152,8 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 	}
 	return o, host.Record{
 		Name: f.name, Slot: slot, DataDir: o.DataDir, Kubeconfig: kubeconfig, PreviousCtx: rec.PreviousCtx,
-		Server: "https://" + net.JoinHostPort(reachable(f.bindAddress), fmt.Sprint(o.Ports.Secure)),
-		Bridge: d.Bridge, NFTable: d.NFTable, CgroupRoot: d.Cgroup, ExternalCRI: f.runtimeEndpoint,
+		Server:  "https://" + net.JoinHostPort(reachable(f.bindAddress), fmt.Sprint(o.Ports.Secure)),
+		NFTable: d.NFTable, CgroupRoot: d.Cgroup, ExternalCRI: f.runtimeEndpoint,
 		ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, EtcdServers: f.etcdServers, ControlOnly: o.WithoutNode,
 		BundleDir: o.BundleDir, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
 	}, nil
@@ -194,6 +193,8 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	if err := registry.Put(rec); err != nil {
 		return fmt.Errorf("record the cluster: %w", err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	select {
@@ -203,13 +204,13 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	}
 	previous, err := host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
 	if err != nil {
-		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), c.Stop(ended))
+		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), stop(cancel, ended))
 	}
 	if previous != "" {
 		rec.PreviousCtx = previous
 	}
 	if err := registry.Put(rec); err != nil {
-		return errors.Join(err, c.Stop(ended))
+		return errors.Join(err, stop(cancel, ended))
 	}
 	select {
 	case err := <-ended:
@@ -218,5 +219,11 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	}
 	report(readyStage)
 	done()
+	return <-ended
+}
+
+// stop ends the cluster and waits for it.
+func stop(cancel context.CancelFunc, ended <-chan error) error {
+	cancel()
 	return <-ended
 }

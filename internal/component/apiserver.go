@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -21,11 +22,13 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
+	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/openapi"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
@@ -128,8 +131,17 @@ func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APISe
 	}
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
-		Authorizer: authorizer, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
+		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
 	})
+	if err != nil {
+		return nil, err
+	}
+	documents, err := openapi.New()
+	if err != nil {
+		return nil, err
+	}
+	issuer := serviceaccount.NewIssuer(tokens)
+	handlers, err := a.handlers(issuer, documents)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +149,7 @@ func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APISe
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
+		Managers: apply.New(documents.Schemas), ServiceAccountTokens: issuer, Handlers: handlers,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
 	}); err != nil {
 		return nil, err
@@ -178,7 +191,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 	return g.Wait()
 }
 
-func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509.VerifyOptionFunc, error) {
+func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509request.VerifyOptionFunc, error) {
 	if f.ClientCAFile == "" {
 		return keys.Cluster().VerifyOptions, nil
 	}

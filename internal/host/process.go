@@ -49,6 +49,14 @@ func (rec Record) Running() bool {
 // Stop asks the cluster's process to end (SIGTERM) and waits; one that does
 // not end within patience is killed. It returns once the process is gone.
 func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
+	return rec.end(ctx, unix.SIGTERM, patience)
+}
+
+// Kill ends the cluster's process without giving it a chance (SIGKILL) and
+// returns once it is gone.
+func (rec Record) Kill(ctx context.Context) error { return rec.end(ctx, unix.SIGKILL, 0) }
+
+func (rec Record) end(ctx context.Context, signal unix.Signal, patience time.Duration) error {
 	if !rec.Running() {
 		return nil
 	}
@@ -63,7 +71,7 @@ func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
 	if !rec.Running() { // the id was given to another process before it was pinned
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", rec.PID, err)
 	}
 	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,47 +49,6 @@ func mountPoints() ([]string, error) {
 		}
 	}
 	return points, lines.Err()
-}
-
-// DeleteLink removes a network interface, if it is there.
-func DeleteLink(name string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil
-		}
-		return fmt.Errorf("find interface %s: %w", name, err)
-	}
-	if err := netlink.LinkDel(link); err != nil {
-		return fmt.Errorf("delete interface %s: %w", name, err)
-	}
-	return nil
-}
-
-// DeleteTables removes the nftables tables of that name, of every family.
-func DeleteTables(name string) error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
-	}
-	tables, err := c.ListTables()
-	if err != nil {
-		return fmt.Errorf("list nftables tables: %w", err)
-	}
-	found := false
-	for _, t := range tables {
-		if t.Name == name {
-			c.DelTable(t)
-			found = true
-		}
-	}
-	if !found {
-		return nil
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("delete nftables table %s: %w", name, err)
-	}
-	return nil
 }
 
 // RemoveDir removes a directory with everything in it, and then those of its

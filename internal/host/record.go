@@ -30,7 +30,6 @@ type Record struct {
 	PID           int       `json:"pid"`                  // of the process, 0 when none
 	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
 	Server        string    `json:"server"`               // URL of the API server
-	Bridge        string    `json:"bridge"`               // network interface of the pods
 	NFTable       string    `json:"nftTable"`             // nftables table of the proxy
 	CgroupRoot    string    `json:"cgroupRoot"`           // below which the pods' cgroups are
 	ExternalCRI   string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
@@ -147,11 +146,10 @@ func FreeSlot(all []Record, name string) int {
 // Defaults are what a cluster in a slot occupies when nothing else is asked
 // for. Slot 0 has upstream's ports; the others are moved by twenty a slot.
 type Defaults struct {
-	SecurePort, EtcdPort                              int
-	KubeletPort, KubeletHealthz                       int
-	ProxyHealthz, ProxyMetrics                        int
-	ControllerManagerPort, SchedulerPort              int
-	ServiceCIDR, ClusterCIDR, Bridge, NFTable, Cgroup string
+	SecurePort, EtcdPort                      int
+	KubeletPort, KubeletHealthz               int
+	ProxyHealthz, ProxyMetrics                int
+	ServiceCIDR, ClusterCIDR, NFTable, Cgroup string
 }
 
 // MaxSlots is how many clusters fit side by side.
@@ -164,10 +162,8 @@ func DefaultsOf(name string, slot int) Defaults {
 		SecurePort: 6443 + slot, EtcdPort: 2379 + move,
 		KubeletPort: 10250 + move, KubeletHealthz: 10248 + move,
 		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move,
-		ControllerManagerPort: 10257 + move, SchedulerPort: 10259 + move,
 		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),
 		ClusterCIDR: fmt.Sprintf("10.%d.0.0/16", 244-slot),
-		Bridge:      fmt.Sprintf("coracle%d", slot),
 		NFTable:     "coracle-" + name,
 		Cgroup:      "/coracle-" + name,
 	}

@@ -1,0 +1,284 @@
+// Package openapi serves the OpenAPI documents: version 2 as one document,
+// version 3 as an index and one document for each group version. Those of
+// the built-in resources are made by `make generate` and embedded compressed,
+// so that nothing is built at start; further ones (custom resources,
+// aggregated servers) are set while running.
+//
+//	GET /openapi/v2                JSON or protobuf
+//	GET /openapi/v3                {"paths": {"apis/apps/v1": {"serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=..."}}}
+//	GET /openapi/v3/apis/apps/v1   JSON or protobuf; immutable when asked for by its hash
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"github.com/munnerz/goautoneg"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+//go:embed all:documents
+var documents embed.FS
+
+const (
+	typeJSON  = "application/json"
+	typeV2    = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	typeV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	typeV3    = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	typeV3Old = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+)
+
+// document is one document, kept compressed.
+type document struct {
+	gzipped []byte
+	hash    func() string // of gzipped, made at first use
+}
+
+func newDocument(gzipped []byte) *document {
+	return &document{gzipped: gzipped, hash: sync.OnceValue(func() string {
+		return fmt.Sprintf("%X", sha512.Sum512(gzipped))
+	})}
+}
+
+// Handler serves /openapi/v2, /openapi/v3 and what is below it.
+type Handler struct {
+	mu sync.RWMutex // guards the maps and documents below
+	v3 map[string]*document
+	// The version 2 document in both media types.
+	v2JSON, v2Proto *document
+}
+
+// New returns a handler with the documents of the built-in resources.
+func New() (*Handler, error) {
+	h := &Handler{v3: map[string]*document{}}
+	entries, err := documents.ReadDir("documents/v3")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		raw, err := documents.ReadFile("documents/v3/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		path := strings.ReplaceAll(strings.TrimSuffix(e.Name(), ".json.gz"), "_", "/")
+		h.v3[path] = newDocument(raw)
+	}
+	for name, d := range map[string]**document{"v2.json.gz": &h.v2JSON, "v2.pb.gz": &h.v2Proto} {
+		raw, err := documents.ReadFile("documents/" + name)
+		if err != nil {
+			return nil, err
+		}
+		*d = newDocument(raw)
+	}
+	return h, nil
+}
+
+// SetV3 puts the version 3 document of a path such as "apis/example.com/v1",
+// given as JSON, into the index; nil takes it out.
+func (h *Handler) SetV3(path string, raw []byte) error {
+	if raw == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.v3, path)
+		return nil
+	}
+	gzipped, err := compress(raw)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.v3[path] = newDocument(gzipped)
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	case path == "/openapi/v2":
+		h.serveV2(w, r)
+	case path == "/openapi/v3":
+		h.serveIndex(w, r)
+	case strings.HasPrefix(path, "/openapi/v3/"):
+		h.serveV3(w, r, strings.TrimPrefix(path, "/openapi/v3/"))
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
+	h.mu.RLock()
+	asJSON, asProto := h.v2JSON, h.v2Proto
+	h.mu.RUnlock()
+	switch negotiate(r, typeJSON, typeV2, typeV2Old) {
+	case typeJSON:
+		write(w, r, asJSON, typeJSON)
+	case typeV2, typeV2Old:
+		write(w, r, asProto, typeV2)
+	default:
+		w.WriteHeader(http.StatusNotAcceptable)
+	}
+}
+
+func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
+	type entry struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	index := struct {
+		Paths map[string]entry `json:"paths"`
+	}{Paths: map[string]entry{}}
+	h.mu.RLock()
+	for path, d := range h.v3 {
+		index.Paths[path] = entry{URL: "/openapi/v3/" + path + "?hash=" + d.hash()}
+	}
+	h.mu.RUnlock()
+	raw, err := json.Marshal(index)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Etag", fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(raw))))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(raw))
+}
+
+func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
+	h.mu.RLock()
+	d, ok := h.v3[path]
+	h.mu.RUnlock()
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if asked := r.URL.Query().Get("hash"); asked != "" {
+		if asked != d.hash() {
+			current := url.URL{Path: r.URL.Path, RawQuery: "hash=" + d.hash()}
+			http.Redirect(w, r, current.String(), http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+		w.Header().Set("Cache-Control", "public, immutable")
+	}
+	switch negotiate(r, typeJSON, typeV3, typeV3Old) {
+	case typeJSON:
+		write(w, r, d, typeJSON)
+	case typeV3, typeV3Old:
+		asProto, err := v3Protobuf(d)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		write(w, r, asProto, typeV3)
+	default:
+		w.WriteHeader(http.StatusNotAcceptable)
+	}
+}
+
+func negotiate(r *http.Request, offered ...string) string {
+	accept := r.Header.Get("Accept")
+	if accept == "" {
+		accept = "*/*"
+	}
+	return goautoneg.Negotiate(accept, offered)
+}
+
+// write sends a document as it is kept to a client that takes gzip, and
+// unpacked to any other.
+func write(w http.ResponseWriter, r *http.Request, d *document, contentType string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Etag", fmt.Sprintf("%q", d.hash()))
+	w.Header().Set("Vary", "Accept, Accept-Encoding")
+	body := d.gzipped
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+	} else {
+		raw, err := decompress(d.gzipped)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		body = raw
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+}
+
+func v3Protobuf(d *document) (*document, error) {
+	raw, err := decompress(d.gzipped)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := openapi_v3.ParseDocument(raw)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI v3 as protobuf: %w", err)
+	}
+	pb, err := proto.Marshal(parsed)
+	if err != nil {
+		return nil, err
+	}
+	gzipped, err := compress(pb)
+	if err != nil {
+		return nil, err
+	}
+	return newDocument(gzipped), nil
+}
+
+func compress(raw []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(raw); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func decompress(gzipped []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(gzipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// Schemas returns the schemas of a built-in group version by definition name;
+// none if there are none here.
+func (h *Handler) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
+	path := "apis/" + gv.String()
+	if gv.Group == "" {
+		path = "api/" + gv.Version
+	}
+	h.mu.RLock()
+	d, ok := h.v3[path]
+	h.mu.RUnlock()
+	if !ok {
+		return nil, nil
+	}
+	raw, err := decompress(d.gzipped)
+	if err != nil {
+		return nil, err
+	}
+	var parsed struct {
+		Components struct {
+			Schemas map[string]*spec.Schema `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(raw, &parsed); err != nil {
+		return nil, fmt.Errorf("OpenAPI v3 of %v: %w", gv, err)
+	}
+	return parsed.Components.Schemas, nil
+}

@@ -1,0 +1,47 @@
+package component
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
+	"github.com/coracle-io/coracle/internal/version"
+)
+
+// handlers are what the API server answers besides the API.
+func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handler) (map[string]http.Handler, error) {
+	info, err := json.MarshalIndent(version.Info(), "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	advertised, err := a.flags.Advertised()
+	if err != nil {
+		return nil, err
+	}
+	external := net.JoinHostPort(advertised.String(), strconv.Itoa(a.flags.SecurePort))
+	return map[string]http.Handler{
+		"/version":        document("application/json", func() ([]byte, error) { return info, nil }),
+		"/openapi/v2":     documents,
+		"/openapi/v3":     documents,
+		"/openapi/v3/":    documents,
+		"/openid/v1/jwks": document("application/jwk-set+json", issuer.KeysDocument),
+		"/.well-known/openid-configuration": document("application/json", func() ([]byte, error) {
+			return issuer.ConfigurationDocument("", external)
+		}),
+	}, nil
+}
+
+// document serves a small document that is made anew for each request.
+func document(contentType string, read func() ([]byte, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		raw, err := read()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(raw) // a client that has gone needs no answer
+	})
+}
