@@ -8,6 +8,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
 	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
+	"github.com/coracle-io/coracle/internal/controllers/job"
 	"github.com/coracle-io/coracle/internal/controllers/namespace"
 	"github.com/coracle-io/coracle/internal/controllers/nodeipam"
 	"github.com/coracle-io/coracle/internal/controllers/nodelifecycle"
@@ -33,6 +34,7 @@ func Controllers() []controller.Descriptor {
 		deployment.Descriptor,
 		statefulset.Descriptor,
 		daemonset.Descriptor,
+		job.Descriptor,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,
