@@ -20,6 +20,7 @@ type Entry struct {
 	size            int      // of the stored value, for the log's budget
 	index           []string // values of the kind's indexed fields
 	encodings       atomic.Pointer[encoding]
+	used            atomic.Bool // an encoding was asked for since the last sweep
 }
 
 // encoding is a link in an entry's list of encodings, newest first. Entries
@@ -65,8 +66,12 @@ func (e *Entry) shareNames() {
 
 // Encoded returns the encoding kept under slot (a small number that the
 // caller gives to a served version and media type), calling make the first
-// time. The result is shared and must not be changed.
+// time. The result is shared and must not be changed. Encodings that nobody
+// asks for are dropped within a minute.
 func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) {
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
 	enc := e.encoding(slot)
 	enc.make.Do(func() { enc.data, enc.err = make() })
 	return enc.data, enc.err
@@ -84,6 +89,13 @@ func (e *Entry) encoding(slot int) *encoding {
 		if e.encodings.CompareAndSwap(head, enc) {
 			return enc
 		}
+	}
+}
+
+// sweep drops the encodings if nobody asked for one since the last sweep.
+func (e *Entry) sweep() {
+	if !e.used.Swap(false) {
+		e.encodings.Store(nil)
 	}
 }
 

@@ -171,11 +171,18 @@ func (k *Kind) wakeAll() {
 	k.scopes.each((*log).wake)
 }
 
-// sweep drops what is too old to be asked for.
+// sweep drops what is too old to be asked for, and encodings out of use.
 func (k *Kind) sweep(now time.Time) {
 	k.past.Store(nil)
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.log.cutAge(now.Add(-logAge).Unix())
 	k.scopes.each(func(l *log) { l.cutRevision(k.log.floor) })
+	events := k.log.events
+	k.mu.Unlock()
+	for _, e := range events {
+		if e.Previous != nil {
+			e.Previous.sweep()
+		}
+	}
+	k.Snapshot().state.entries.Scan(func(e *Entry) bool { e.sweep(); return true })
 }
