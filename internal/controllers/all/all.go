@@ -3,6 +3,8 @@ package all
 
 import (
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/clusterroleaggregation"
+	"github.com/coracle-io/coracle/internal/controllers/cronjob"
 	"github.com/coracle-io/coracle/internal/controllers/daemonset"
 	"github.com/coracle-io/coracle/internal/controllers/deployment"
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
@@ -19,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
+	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
 )
 
 // Controllers are all controllers, those that others wait for first.
@@ -35,6 +38,9 @@ func Controllers() []controller.Descriptor {
 		statefulset.Descriptor,
 		daemonset.Descriptor,
 		job.Descriptor,
+		cronjob.Descriptor,
+		ttlafterfinished.Descriptor,
+		clusterroleaggregation.Descriptor,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,

@@ -1,0 +1,98 @@
+// Package ttlafterfinished deletes Jobs whose ttlSecondsAfterFinished is over.
+package ttlafterfinished
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "ttl-after-finished-controller",
+	Aliases:        []string{"ttl-after-finished"},
+	ServiceAccount: "ttl-after-finished-controller",
+	EventSource:    "ttl-after-finished-controller",
+	New:            New,
+}
+
+type reaper struct {
+	env   *controller.Env
+	kube  kubernetes.Interface
+	jobs  batchlisters.JobLister
+	queue *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	c := &reaper{env: env, kube: env.Client.Kubernetes, jobs: env.Client.Informers.Batch().V1().Jobs().Lister()}
+	c.queue = controller.NewQueue("ttl-after-finished", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *reaper) Run(ctx context.Context) error {
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(_, job *batch.Job) {
+			if job == nil || job.DeletionTimestamp != nil {
+				return
+			}
+			if _, ok := expiry(job); ok {
+				c.queue.Add(cache.MetaObjectToName(job))
+			}
+		}),
+	}, c.queue.Workers(c.env.Options.ConcurrentTTLAfterFinishedSyncs))
+}
+
+// expiry is when a Job is to be deleted; ok is false if it never is, or is
+// not finished yet.
+func expiry(job *batch.Job) (at time.Time, ok bool) {
+	if job.Spec.TTLSecondsAfterFinished == nil {
+		return time.Time{}, false
+	}
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batch.JobComplete || c.Type == batch.JobFailed) && c.Status == v1.ConditionTrue {
+			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
+		}
+	}
+	return time.Time{}, false
+}
+
+func (c *reaper) sync(ctx context.Context, key controller.Key) error {
+	job, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at, ok := expiry(job)
+	if !ok || job.DeletionTimestamp != nil {
+		return nil
+	}
+	if left := time.Until(at); left > 0 {
+		c.queue.AddAfter(key, left)
+		return nil
+	}
+	// The time to live may have been extended just now: only what was looked
+	// at may be deleted.
+	foreground := metav1.DeletePropagationForeground
+	err = c.kube.BatchV1().Jobs(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+		PropagationPolicy: &foreground,
+		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting finished job: %w", err)
+	}
+	return nil
+}
