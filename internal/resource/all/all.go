@@ -25,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rbac"
 	"github.com/coracle-io/coracle/internal/resource/scheduling"
 	"github.com/coracle-io/coracle/internal/resource/storage"
+	"github.com/coracle-io/coracle/internal/resource/storagemigration"
 )
 
 // All lists the resources of every group, in the order in which discovery
@@ -51,5 +52,6 @@ func All() []*resource.Resource {
 		discovery.Resources(),
 		devices.Resources(),
 		flowcontrol.Resources(),
+		storagemigration.Resources(),
 	)
 }

@@ -5,5 +5,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{CertificateSigningRequests()}
+	return []*resource.Resource{CertificateSigningRequests(), ClusterTrustBundles(), PodCertificateRequests()}
 }

@@ -6,5 +6,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{DeviceClasses(), ResourceClaims(), ResourceClaimTemplates(), ResourceSlices()}
+	return []*resource.Resource{DeviceClasses(), DeviceTaintRules(), ResourceClaims(), ResourceClaimTemplates(), ResourceSlices()}
 }

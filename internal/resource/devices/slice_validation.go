@@ -44,22 +44,26 @@ func validateSlice(_ *resource.Request, r *resourcev1.ResourceSlice) field.Error
 }
 
 func validatePool(p *field.Path, pool *resourcev1.ResourcePool) field.ErrorList {
-	var errs field.ErrorList
-	name := p.Child("name")
-	if pool.Name == "" {
-		errs = append(errs, field.Required(name, ""))
-	} else {
-		if len(pool.Name) > resourcev1.PoolNameMaxLength {
-			errs = append(errs, field.TooLong(name, pool.Name, resourcev1.PoolNameMaxLength))
-		}
-		for _, part := range strings.Split(pool.Name, "/") {
-			errs = append(errs, rule.Subdomain(name, part)...)
-		}
-	}
+	errs := validatePoolName(p.Child("name"), pool.Name)
 	if pool.ResourceSliceCount <= 0 {
 		errs = append(errs, field.Invalid(p.Child("resourceSliceCount"), pool.ResourceSliceCount, "must be greater than zero"))
 	}
 	return append(errs, rule.Nonnegative(p.Child("generation"), pool.Generation)...)
+}
+
+// validatePoolName requires subdomains separated by slashes.
+func validatePoolName(p *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > resourcev1.PoolNameMaxLength {
+		errs = append(errs, field.TooLong(p, name, resourcev1.PoolNameMaxLength))
+	}
+	for _, part := range strings.Split(name, "/") {
+		errs = append(errs, rule.Subdomain(p, part)...)
+	}
+	return errs
 }
 
 // validateSliceNodes requires one way of saying which nodes reach the devices.

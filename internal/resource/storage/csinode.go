@@ -20,6 +20,9 @@ func CSINodes() *resource.Resource {
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
 		Default:        func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },
+		// Nothing reports the health of volumes yet (KEP-1432).
+		PrepareForCreate: func(_ *resource.Request, n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
+		PrepareForUpdate: func(_ *resource.Request, n, old *storagev1.CSINode) { n.Status = old.Status },
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Drivers", "integer", storagev1.CSINodeSpec{}.SwaggerDoc()["drivers"]),
