@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // TokenIssuer issues the tokens of service accounts. The request's spec is
@@ -25,11 +23,13 @@ type TokenIssuer interface {
 }
 
 // Connector reaches into nodes, pods and services for the subresources log,
-// exec, attach, portforward and proxy. Handler finds out where a request goes
-// and returns what answers it. options are the decoded query, for admission.
+// exec, attach, portforward and proxy.
 type Connector interface {
-	Handler(ctx context.Context, info *apirequest.RequestInfo, obj resource.Object, r *http.Request) (http.Handler, error)
+	// Options decodes the query; admission sees it as the object of a CONNECT.
 	Options(info *apirequest.RequestInfo, r *http.Request) (runtime.Object, error)
+	// Handler finds out where the request goes and returns what answers it.
+	// The handler reports errors by fail, as long as nothing has been sent.
+	Handler(ctx context.Context, info *apirequest.RequestInfo, options runtime.Object, r *http.Request, fail func(error)) (http.Handler, error)
 }
 
 // serveSubresource serves a part of an object, or an action on it.
@@ -94,15 +94,10 @@ func (q *request) connect() error {
 			return err
 		}
 	}
-	e, err := q.read("")
-	if q.info.Resource != "pods" && apierrors.IsNotFound(err) {
-		// A service or node may be named as scheme:name:port.
-		e, err = nil, nil
-	}
-	if err != nil {
+	if err := q.waitFor("", "get"); err != nil {
 		return err
 	}
-	handler, err := q.server.Connect.Handler(q.ctx, &q.info, objectOf(e), q.http)
+	handler, err := q.server.Connect.Handler(q.ctx, &q.info, options, q.http, q.fail)
 	if err != nil {
 		return err
 	}

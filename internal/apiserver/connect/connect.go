@@ -1,0 +1,204 @@
+// Package connect reaches into nodes, pods and services for API clients: the
+// subresources log, exec, attach, portforward and proxy.
+//
+//	client ── SPDY or WebSocket ──► API server ── SPDY, HTTPS ──► kubelet :10250
+//	          log over HTTP                                      or a pod's or service's address
+//
+// WebSocket streams (v5.channel.k8s.io) are translated to SPDY and tunnelled
+// port forwards (v2) are unwrapped on the way, as kubelets speak SPDY.
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// Config says how kubelets, pods and services are reached.
+type Config struct {
+	// KubeletTLS authenticates this server to kubelets, and checks them.
+	KubeletTLS *tls.Config
+	// AddressTypes is the order in which a node's addresses are preferred;
+	// nil is InternalIP, Hostname, InternalDNS, ExternalDNS, ExternalIP.
+	AddressTypes []corev1.NodeAddressType
+	Objects      objects.Source
+	// Dial connects to nodes and pods; nil is the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	kubeletPort    = 10250
+	dialTimeout    = 30 * time.Second
+	endpointSlices = "endpointslices"
+)
+
+// Connector implements apiserver.Connector.
+type Connector struct {
+	kubelets  *http.Transport
+	direct    *http.Transport
+	addresses []corev1.NodeAddressType
+	pods      objects.Reader[*corev1.Pod]
+	nodes     objects.Reader[*corev1.Node]
+	services  objects.Reader[*corev1.Service]
+	slices    objects.Reader[*discoveryv1.EndpointSlice]
+}
+
+// New makes a connector.
+func New(c Config) *Connector {
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	addresses := c.AddressTypes
+	if addresses == nil {
+		addresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeExternalIP}
+	}
+	return &Connector{
+		kubelets: &http.Transport{DialContext: dial, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second},
+		direct: &http.Transport{
+			DialContext: dial, DisableCompression: true, IdleConnTimeout: 90 * time.Second,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // pods and services have certificates of their own making, as upstream treats them
+		},
+		addresses: addresses,
+		pods:      objects.Of[*corev1.Pod](c.Objects, objects.Pods),
+		nodes:     objects.Of[*corev1.Node](c.Objects, objects.Nodes),
+		services:  objects.Of[*corev1.Service](c.Objects, objects.Services),
+		slices:    objects.Of[*discoveryv1.EndpointSlice](c.Objects, endpointSlices),
+	}
+}
+
+// Options decodes a request's query, for admission.
+func (c *Connector) Options(info *apirequest.RequestInfo, r *http.Request) (runtime.Object, error) {
+	q := query(r.URL.Query())
+	switch info.Subresource {
+	case "log":
+		return q.logOptions()
+	case "exec":
+		return q.execOptions(), nil
+	case "attach":
+		return q.attachOptions(), nil
+	case "portforward":
+		return q.portForwardOptions()
+	}
+	return proxyOptions(info, r), nil
+}
+
+// Handler finds where a request goes and returns what answers it; fail
+// answers with an error.
+func (c *Connector) Handler(ctx context.Context, info *apirequest.RequestInfo, options runtime.Object, r *http.Request, fail func(error)) (http.Handler, error) {
+	if info.Subresource == "proxy" {
+		return c.proxy(info, r, fail)
+	}
+	pod, ok := c.pods.Get(info.Namespace, info.Name)
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, info.Name)
+	}
+	switch o := options.(type) {
+	case *corev1.PodLogOptions:
+		return c.log(pod, o, fail)
+	case *corev1.PodExecOptions:
+		return c.exec(pod, o, fail)
+	case *corev1.PodAttachOptions:
+		return c.attach(pod, o, fail)
+	case *corev1.PodPortForwardOptions:
+		return c.portForward(pod, o, fail)
+	}
+	return nil, apierrors.NewInternalError(fmt.Errorf("no way to serve %s of a pod", info.Subresource))
+}
+
+// kubeletURL is the address of the kubelet of a node.
+func (c *Connector) kubeletURL(nodeName string) (*url.URL, error) {
+	node, ok := c.nodes.Get("", nodeName)
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, nodeName)
+	}
+	host, err := nodeAddress(node, c.addresses)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(portOf(node)))}, nil
+}
+
+func portOf(node *corev1.Node) int {
+	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; port != 0 {
+		return int(port)
+	}
+	return kubeletPort
+}
+
+// nodeAddress is the first address of the most preferred type there is.
+func nodeAddress(node *corev1.Node, preferred []corev1.NodeAddressType) (string, error) {
+	for _, wanted := range preferred {
+		for _, a := range node.Status.Addresses {
+			if a.Type == wanted {
+				return a.Address, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses)
+}
+
+// location is a path of the kubelet that runs a pod.
+func (c *Connector) location(pod *corev1.Pod, path string, params url.Values) (*url.URL, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	u, err := c.kubeletURL(pod.Spec.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	u.Path, u.RawQuery = path, params.Encode()
+	return u, nil
+}
+
+// containerOf chooses the container a request is about: the one it names, the
+// only one, or the one that the pod declares to be its default.
+func containerOf(pod *corev1.Pod, name string) (string, error) {
+	names, initNames := containerNames(pod)
+	if name != "" {
+		for _, n := range append(names, initNames...) {
+			if n == name {
+				return name, nil
+			}
+		}
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+	}
+	if len(pod.Spec.Containers) == 1 {
+		return pod.Spec.Containers[0].Name, nil
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
+	}
+	message := fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", pod.Name, names)
+	if len(initNames) > 0 {
+		message += fmt.Sprintf(" or one of the init containers: %v", initNames)
+	}
+	return "", apierrors.NewBadRequest(message)
+}
+
+func containerNames(pod *corev1.Pod) (names, initNames []string) {
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.InitContainers {
+		initNames = append(initNames, pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		initNames = append(initNames, pod.Spec.EphemeralContainers[i].Name)
+	}
+	return names, initNames
+}

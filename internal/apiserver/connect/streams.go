@@ -1,0 +1,101 @@
+package connect
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	streamproxy "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+)
+
+// Parameters of the kubelet's exec and attach.
+const (
+	stdinParameter   = "input"
+	stdoutParameter  = "output"
+	stderrParameter  = "error"
+	ttyParameter     = "tty"
+	commandParameter = "command"
+)
+
+// responder answers with the errors of proxying.
+type responder func(error)
+
+// Error implements proxy.ErrorResponder.
+func (fail responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { fail(asStatus(err)) }
+
+// asStatus keeps errors that say what they are and takes the others for an
+// unreachable backend.
+func asStatus(err error) error {
+	if apierrors.ReasonForError(err) != "" {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}
+
+func (c *Connector) exec(pod *corev1.Pod, o *corev1.PodExecOptions, fail func(error)) (http.Handler, error) {
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return nil, err
+	}
+	params := streamParameters(o.Stdin, o.Stdout, o.Stderr, o.TTY)
+	for _, part := range o.Command {
+		params.Add(commandParameter, part)
+	}
+	u, err := c.location(pod, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), params)
+	if err != nil {
+		return nil, err
+	}
+	return c.streams(u, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
+}
+
+func (c *Connector) attach(pod *corev1.Pod, o *corev1.PodAttachOptions, fail func(error)) (http.Handler, error) {
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return nil, err
+	}
+	u, err := c.location(pod, fmt.Sprintf("/attach/%s/%s/%s", pod.Namespace, pod.Name, container), streamParameters(o.Stdin, o.Stdout, o.Stderr, o.TTY))
+	if err != nil {
+		return nil, err
+	}
+	return c.streams(u, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
+}
+
+func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
+	params := url.Values{}
+	for name, wanted := range map[string]bool{stdinParameter: stdin, stdoutParameter: stdout, stderrParameter: stderr, ttyParameter: tty} {
+		if wanted {
+			params.Set(name, "1")
+		}
+	}
+	return params
+}
+
+// streams proxies an upgraded connection; WebSocket streams that can be
+// closed one by one are translated to SPDY.
+func (c *Connector) streams(u *url.URL, o streamproxy.Options, fail func(error)) http.Handler {
+	translator := streamproxy.NewStreamTranslatorHandler(u, c.kubelets, 0, o)
+	return streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
+}
+
+// upgrade proxies a connection that must be upgraded.
+func (c *Connector) upgrade(u *url.URL, fail func(error)) *proxy.UpgradeAwareHandler {
+	return proxy.NewUpgradeAwareHandler(u, c.kubelets, false, true, responder(fail))
+}
+
+func (c *Connector) portForward(pod *corev1.Pod, o *corev1.PodPortForwardOptions, fail func(error)) (http.Handler, error) {
+	params := url.Values{}
+	for _, port := range o.Ports {
+		params.Add("port", fmt.Sprint(port))
+	}
+	u, err := c.location(pod, fmt.Sprintf("/portForward/%s/%s", pod.Namespace, pod.Name), params)
+	if err != nil {
+		return nil, err
+	}
+	handler := c.upgrade(u, fail)
+	tunnel := streamproxy.NewTunnelingHandler(handler)
+	return streamproxy.NewTranslatingHandler(handler, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol), nil
+}
