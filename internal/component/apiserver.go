@@ -37,10 +37,15 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
+// compactionInterval is how long the store keeps superseded revisions at
+// least, as upstream's --etcd-compaction-interval does by default.
+const compactionInterval = 5 * time.Minute
+
 // APIServer is an API server over a store and a directory of certificates.
 type APIServer struct {
 	flags  *APIServerFlags
 	keys   *pki.Directory
+	store  store.Store
 	cache  *watchcache.Cache
 	server *apiserver.Server
 	tls    *tls.Config
@@ -97,7 +102,7 @@ func (f *APIServerFlags) Listen() (net.Listener, error) {
 
 // NewAPIServer builds an API server; Run must follow.
 func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
-	a := &APIServer{flags: f, keys: keys, ready: make(chan struct{})}
+	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
 	resources := all.All()
 	a.cache = watchcache.New(s, resources)
 	source := objects.Cache{Cache: a.cache}
@@ -171,6 +176,10 @@ func (a *APIServer) Handler() http.Handler { return a.server.Handler() }
 func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.cache.Run(ctx) })
+	g.Go(func() error {
+		store.Compaction(ctx, a.store, compactionInterval)
+		return nil
+	})
 	g.Go(func() error {
 		defer func() { _ = listener.Close() }()
 		select {
