@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -30,7 +29,7 @@ func Events() *resource.Resource {
 		Other: []resource.Version{
 			resource.OtherVersion(eventsv1.SchemeGroupVersion.WithKind("Event"), hub, nil, eventToCore, eventFromCore),
 		},
-		ValidateName:         path.ValidatePathSegmentName,
+		ValidateName:         func(string, bool) []string { return nil },
 		Validate:             validateEvent,
 		ValidateUpdate:       validateEventUpdate,
 		UpdateValidatesAlone: true,

@@ -73,17 +73,18 @@ func validateEventType(e *corev1.Event) field.ErrorList {
 }
 
 // validateEventFields checks what every event must be: in the namespace of
-// its object, and if it has an eventTime, attributed.
+// its object, and if it is complete (has an eventTime), attributed.
 func validateEventFields(r *resource.Request, e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	involved := field.NewPath("involvedObject", "namespace")
 	namespace := e.InvolvedObject.Namespace
+	complete := !e.EventTime.IsZero()
+	matches := e.Namespace == namespace || complete
 	if namespace == "" {
-		if e.Namespace != metav1.NamespaceNone && e.Namespace != metav1.NamespaceDefault &&
-			(e.EventTime.IsZero() || e.Namespace != metav1.NamespaceSystem) {
-			errs = append(errs, field.Invalid(involved, namespace, "does not match event.namespace"))
-		}
-	} else if e.Namespace != namespace {
+		matches = e.Namespace == metav1.NamespaceNone || e.Namespace == metav1.NamespaceDefault ||
+			complete && e.Namespace == metav1.NamespaceSystem
+	}
+	if !matches {
 		errs = append(errs, field.Invalid(involved, namespace, "does not match event.namespace"))
 	}
 	if !e.EventTime.IsZero() {
@@ -131,6 +132,7 @@ func validateEventUpdate(r *resource.Request, e, old *corev1.Event) field.ErrorL
 	}
 	fixed("involvedObject", e.InvolvedObject, old.InvolvedObject)
 	fixed("reason", e.Reason, old.Reason)
+	fixed("reason", e.Reason, old.Reason) // twice, as clients know it
 	fixed("message", e.Message, old.Message)
 	fixed("source", e.Source, old.Source)
 	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)

@@ -160,7 +160,7 @@ func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) 
 // validatePersistentVolumeUpdate fixes what the volume is. Updates have always
 // been checked twice as creates are, which clients see in the causes.
 func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
-	errs := resource.ValidateNamedMetadata(v, false, validation.NameIsDNSSubdomain)
+	errs := resource.ValidateMetadata(v, false, validation.NameIsDNSSubdomain)
 	errs = append(errs, validatePersistentVolume(r, v)...)
 	if !equal(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
@@ -168,14 +168,41 @@ func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.Persiste
 				changes(old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource)))
 	}
 	errs = append(errs, immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
-	if old.Spec.NodeAffinity != nil {
-		for _, msg := range immutable(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity")) {
-			msg.Detail += ", except for updating from beta label to GA"
-			errs = append(errs, msg)
-		}
+	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, withNewTopologyLabels(old.Spec.NodeAffinity, v.Spec.NodeAffinity)) {
+		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), shown(v.Spec.NodeAffinity),
+			fieldImmutable+", except for updating from beta label to GA"))
 	}
 	if ptr.Deref(old.Spec.VolumeAttributesClassName, "") != "" && ptr.Deref(v.Spec.VolumeAttributesClassName, "") == "" {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	return errs
+}
+
+// topologyLabels are the labels that took the place of older ones.
+var topologyLabels = map[string]string{
+	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+}
+
+// withNewTopologyLabels is old with those of its keys renewed that next has
+// renewed. A key that next leaves out is refused as a selector, not as a change.
+func withNewTopologyLabels(old, next *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	renewed := old.DeepCopy()
+	if next == nil || next.Required == nil || renewed.Required == nil ||
+		len(next.Required.NodeSelectorTerms) != len(renewed.Required.NodeSelectorTerms) {
+		return renewed
+	}
+	for i := range renewed.Required.NodeSelectorTerms {
+		is, was := next.Required.NodeSelectorTerms[i].MatchExpressions, renewed.Required.NodeSelectorTerms[i].MatchExpressions
+		if len(is) != len(was) {
+			return renewed
+		}
+		for j := range was {
+			if is[j].Key == topologyLabels[was[j].Key] {
+				was[j].Key = is[j].Key
+			}
+		}
+	}
+	return renewed
 }

@@ -158,13 +158,7 @@ func validatePersistentVolumeClaimSpec(spec *corev1.PersistentVolumeClaimSpec, p
 	if request, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
 		errs = append(errs, field.Required(resources.Key(string(corev1.ResourceStorage)), ""))
 	} else {
-		found := validateResourceQuantity(string(corev1.ResourceStorage), request, resources.Key(string(corev1.ResourceStorage)))
-		if len(found) == 0 {
-			found = positiveQuantity(request, resources.Key(string(corev1.ResourceStorage)))
-		} else {
-			found = append(found, positiveQuantity(request, resources.Key(string(corev1.ResourceStorage)))...)
-		}
-		errs = append(errs, found...)
+		errs = append(errs, positiveQuantity(request, resources.Key(string(corev1.ResourceStorage)))...)
 	}
 	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
 		errs = append(errs, invalid(path.Child("storageClassName"), class, nameIsDNSSubdomain(class))...)

@@ -24,14 +24,15 @@ const (
 func (r *podRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := validateMode(p.DefaultMode, at.Child("defaultMode"))
 	written := map[string]bool{}
-	write := func(name string) {
-		if name == "" {
+	// source is what the error names: the object, or the path if there is none.
+	write := func(path, source string) {
+		if path == "" {
 			return
 		}
-		if written[name] && !r.DuplicateProjectedPaths {
-			errs = append(errs, field.Invalid(at, name, "conflicting duplicate paths"))
+		if written[path] && !r.DuplicateProjectedPaths {
+			errs = append(errs, field.Invalid(at, source, "conflicting duplicate paths"))
 		}
-		written[name] = true
+		written[path] = true
 	}
 	for i := range p.Sources {
 		errs = append(errs, r.validateProjection(&p.Sources[i], at, at.Child("sources").Index(i), write)...)
@@ -39,7 +40,7 @@ func (r *podRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.
 	return errs
 }
 
-func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *field.Path, write func(string)) field.ErrorList {
+func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *field.Path, write func(path, source string)) field.ErrorList {
 	var errs field.ErrorList
 	found := 0
 	one := func(set bool, name string, check func(at *field.Path)) {
@@ -59,7 +60,7 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 		}
 		for i := range items {
 			errs = append(errs, validateKeyToPath(&items[i], at.Child("items").Index(i))...)
-			write(items[i].Path)
+			write(items[i].Path, name)
 		}
 	}
 	one(s.Secret != nil, "secret", func(at *field.Path) { files(at, s.Secret.Name, s.Secret.Items) })
@@ -67,7 +68,7 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 	one(s.DownwardAPI != nil, "downwardAPI", func(at *field.Path) {
 		for i := range s.DownwardAPI.Items {
 			errs = append(errs, validateDownwardFile(&s.DownwardAPI.Items[i], at)...)
-			write(s.DownwardAPI.Items[i].Path)
+			write(s.DownwardAPI.Items[i].Path, s.DownwardAPI.Items[i].Path)
 		}
 	})
 	one(s.ServiceAccountToken != nil, "serviceAccountToken", func(path *field.Path) {
@@ -75,12 +76,12 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 	})
 	one(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) {
 		errs = append(errs, validateTrustBundle(s.ClusterTrustBundle, at)...)
-		write(s.ClusterTrustBundle.Path)
+		write(s.ClusterTrustBundle.Path, s.ClusterTrustBundle.Path)
 	})
 	one(s.PodCertificate != nil, "podCertificate", func(at *field.Path) {
 		errs = append(errs, validateCertificateProjection(s.PodCertificate, at)...)
 		for _, name := range []string{s.PodCertificate.CredentialBundlePath, s.PodCertificate.KeyPath, s.PodCertificate.CertificateChainPath} {
-			write(name)
+			write(name, name)
 		}
 	})
 	return errs

@@ -39,6 +39,9 @@ func admit(_ *resource.Request, obj, old resource.Object) error {
 		if old == nil {
 			return admitPod(o)
 		}
+		if o.Spec.Priority == nil {
+			o.Spec.Priority = old.(*corev1.Pod).Spec.Priority
+		}
 		tolerateUnready(o)
 	}
 	return nil

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -57,8 +59,12 @@ func validateClusterIPs(spec, old *corev1.ServiceSpec, path *field.Path) field.E
 		return errs
 	}
 	for i, ip := range spec.ClusterIPs {
-		if i < len(spec.IPFamilies) && familyOf(ip) != spec.IPFamilies[i] {
-			errs = append(errs, field.Invalid(list.Index(i), ip, "expected an "+string(spec.IPFamilies[i])+" value as indicated by `ipFamilies["+string(rune('0'+i))+"]`"))
+		if i >= len(spec.IPFamilies) {
+			break
+		}
+		known := spec.IPFamilies[i] == corev1.IPv4Protocol || spec.IPFamilies[i] == corev1.IPv6Protocol
+		if known && familyOf(ip) != spec.IPFamilies[i] {
+			errs = append(errs, field.Invalid(list.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", spec.IPFamilies[i], i)))
 		}
 	}
 	return errs
@@ -99,8 +105,7 @@ func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.Er
 	list := path.Child("clusterIPs")
 	if len(old.Spec.ClusterIPs) > 0 && old.Spec.ClusterIPs[0] != "" && len(s.Spec.ClusterIPs) > 0 &&
 		s.Spec.ClusterIPs[0] != old.Spec.ClusterIPs[0] && s.Spec.ClusterIP != "" {
-		errs = append(errs, field.Invalid(list.Index(0), s.Spec.ClusterIPs, "primary clusterIP can not be unset"))
-		errs[len(errs)-1].Detail = "may not change once set"
+		errs = append(errs, field.Invalid(list.Index(0), s.Spec.ClusterIPs, "may not change once set"))
 	}
 	if len(old.Spec.ClusterIPs) > 1 && len(s.Spec.ClusterIPs) > 1 && s.Spec.ClusterIPs[1] != old.Spec.ClusterIPs[1] {
 		errs = append(errs, field.Invalid(list.Index(1), s.Spec.ClusterIPs, "may not change once set"))
