@@ -29,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
@@ -43,12 +44,13 @@ const compactionInterval = 5 * time.Minute
 
 // APIServer is an API server over a store and a directory of certificates.
 type APIServer struct {
-	flags  *APIServerFlags
-	keys   *pki.Directory
-	store  store.Store
-	cache  *watchcache.Cache
-	server *apiserver.Server
-	tls    *tls.Config
+	flags    *APIServerFlags
+	keys     *pki.Directory
+	store    store.Store
+	cache    *watchcache.Cache
+	services *services.Allocator
+	server   *apiserver.Server
+	tls      *tls.Config
 	// Provider hands out clients of this server that need no socket.
 	Provider *client.InProcess
 	ready    chan struct{}
@@ -150,11 +152,19 @@ func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APISe
 	if err != nil {
 		return nil, err
 	}
+	if a.services, err = f.newAllocator(s, a.cache, resources); err != nil {
+		return nil, err
+	}
+	connector, err := newConnector(keys, source)
+	if err != nil {
+		return nil, err
+	}
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
 		Managers: apply.New(documents.Schemas), ServiceAccountTokens: issuer, Handlers: handlers,
+		Services: a.services, Connect: connector,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
 	}); err != nil {
 		return nil, err
@@ -194,6 +204,8 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("make the default objects: %w", err)
 		}
+		g.Go(func() error { return a.services.Run(ctx) })
+		g.Go(func() error { return a.keepSelfService(ctx) })
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})

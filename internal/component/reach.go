@@ -1,0 +1,86 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"k8s.io/utils/clock"
+	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/apiserver/connect"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
+	"github.com/coracle-io/coracle/internal/apiserver/services"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// newAllocator makes what allocates cluster IPs and node ports.
+func (f *APIServerFlags) newAllocator(s store.Store, cache *watchcache.Cache, resources []*resource.Resource) (*services.Allocator, error) {
+	ranges, err := f.ServiceRanges()
+	if err != nil {
+		return nil, err
+	}
+	var prefixes []netip.Prefix
+	for _, r := range ranges {
+		p, err := netip.ParsePrefix(r.String())
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		prefixes = append(prefixes, p)
+	}
+	kind := func(group, plural string) *watchcache.Kind {
+		for _, r := range resources {
+			if r.Group == group && r.Plural == plural {
+				return cache.Kind(r)
+			}
+		}
+		return nil
+	}
+	ports := f.ServiceNodePortRange
+	return services.New(services.Config{
+		CIDRs:     prefixes,
+		NodePorts: services.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)},
+		Store:     s, Clock: clock.RealClock{},
+		Services: kind("", "services"), Addresses: kind("networking.k8s.io", "ipaddresses"), Ranges: kind("networking.k8s.io", "servicecidrs"),
+	}, core.AssignServiceFamilies)
+}
+
+// newConnector makes what reaches kubelets, with a certificate of its own.
+func newConnector(keys *pki.Directory, source objects.Source) (*connect.Connector, error) {
+	certificate, err := keys.Issue(pki.APIServerKubeletClient())
+	if err != nil {
+		return nil, err
+	}
+	return connect.New(connect.Config{KubeletTLS: certificate.ClientConfig(keys.Cluster()), Objects: source}), nil
+}
+
+// keepSelfService keeps the Service through which pods reach this server.
+func (a *APIServer) keepSelfService(ctx context.Context) error {
+	ranges, err := a.flags.ServiceRanges()
+	if err != nil {
+		return err
+	}
+	first, err := netutils.GetIndexedIP(ranges[0], 1)
+	if err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	advertised, err := a.flags.Advertised()
+	if err != nil {
+		return err
+	}
+	c, err := a.Provider.As("system:apiserver", "system:masters")
+	if err != nil {
+		return err
+	}
+	service, _ := netip.AddrFromSlice(first)
+	address, _ := netip.AddrFromSlice(advertised)
+	return selfservice.Run(ctx, selfservice.Config{
+		Client: c.Kubernetes, Store: a.store,
+		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
+	})
+}
