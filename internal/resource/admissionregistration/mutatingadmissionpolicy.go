@@ -15,11 +15,12 @@ import (
 func MutatingAdmissionPolicies() *resource.Resource {
 	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicy]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "MutatingAdmissionPolicy",
-		Plural:       "mutatingadmissionpolicies",
-		Categories:   []string{category},
-		Cluster:      true,
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "MutatingAdmissionPolicy",
+		Plural:                    "mutatingadmissionpolicies",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
 		Default: func(p *admissionv1.MutatingAdmissionPolicy) {
 			fill.Nil(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatchResources(p.Spec.MatchConstraints)

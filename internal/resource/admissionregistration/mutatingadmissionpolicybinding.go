@@ -13,11 +13,12 @@ import (
 // MutatingAdmissionPolicyBindings is the resource mutatingadmissionpolicybindings.
 func MutatingAdmissionPolicyBindings() *resource.Resource {
 	return resource.Define(resource.Definition[admissionv1.MutatingAdmissionPolicyBinding, *admissionv1.MutatingAdmissionPolicyBinding]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "MutatingAdmissionPolicyBinding",
-		Plural:       "mutatingadmissionpolicybindings",
-		Categories:   []string{category},
-		Cluster:      true,
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "MutatingAdmissionPolicyBinding",
+		Plural:                    "mutatingadmissionpolicybindings",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
 		Default: func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			defaultMatchResources(b.Spec.MatchResources)
 		},

@@ -15,13 +15,14 @@ import (
 func MutatingWebhookConfigurations() *resource.Resource {
 	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "MutatingWebhookConfiguration",
-		Plural:       "mutatingwebhookconfigurations",
-		Categories:   []string{category},
-		Cluster:      true,
-		Default:      defaultMutatingWebhooks,
-		Spec:         func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "MutatingWebhookConfiguration",
+		Plural:                    "mutatingwebhookconfigurations",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
+		Default:                   defaultMutatingWebhooks,
+		Spec:                      func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
 		Validate: func(_ *resource.Request, c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
 			return validateHooks(mutatingHooks(c), nil, compilers)
 		},

@@ -15,11 +15,12 @@ import (
 func ValidatingAdmissionPolicies() *resource.Resource {
 	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicy]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "ValidatingAdmissionPolicy",
-		Plural:       "validatingadmissionpolicies",
-		Categories:   []string{category},
-		Cluster:      true,
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "ValidatingAdmissionPolicy",
+		Plural:                    "validatingadmissionpolicies",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
 		Default: func(p *admissionv1.ValidatingAdmissionPolicy) {
 			fill.Nil(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatchResources(p.Spec.MatchConstraints)

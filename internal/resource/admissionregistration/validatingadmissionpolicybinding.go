@@ -13,11 +13,12 @@ import (
 // ValidatingAdmissionPolicyBindings is the resource validatingadmissionpolicybindings.
 func ValidatingAdmissionPolicyBindings() *resource.Resource {
 	return resource.Define(resource.Definition[admissionv1.ValidatingAdmissionPolicyBinding, *admissionv1.ValidatingAdmissionPolicyBinding]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "ValidatingAdmissionPolicyBinding",
-		Plural:       "validatingadmissionpolicybindings",
-		Categories:   []string{category},
-		Cluster:      true,
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "ValidatingAdmissionPolicyBinding",
+		Plural:                    "validatingadmissionpolicybindings",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
 		Default: func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
 			defaultMatchResources(b.Spec.MatchResources)
 		},

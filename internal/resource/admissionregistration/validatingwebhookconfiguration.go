@@ -14,13 +14,14 @@ import (
 func ValidatingWebhookConfigurations() *resource.Resource {
 	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.ValidatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration]{
-		GroupVersion: admissionv1.SchemeGroupVersion,
-		Kind:         "ValidatingWebhookConfiguration",
-		Plural:       "validatingwebhookconfigurations",
-		Categories:   []string{category},
-		Cluster:      true,
-		Default:      defaultValidatingWebhooks,
-		Spec:         func(c *admissionv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
+		GroupVersion:              admissionv1.SchemeGroupVersion,
+		Kind:                      "ValidatingWebhookConfiguration",
+		Plural:                    "validatingwebhookconfigurations",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{category},
+		Cluster:                   true,
+		Default:                   defaultValidatingWebhooks,
+		Spec:                      func(c *admissionv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
 		Validate: func(_ *resource.Request, c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
 			return validateHooks(validatingHooks(c), nil, compilers)
 		},

@@ -15,12 +15,13 @@ import (
 // APIServices is the resource apiservices.
 func APIServices() *resource.Resource {
 	return resource.Define(resource.Definition[apiregistrationv1.APIService, *apiregistrationv1.APIService]{
-		GroupVersion: apiregistrationv1.SchemeGroupVersion,
-		Kind:         "APIService",
-		Plural:       "apiservices",
-		Categories:   []string{"api-extensions"},
-		Cluster:      true,
-		StoragePath:  "apiregistration.k8s.io/apiservices",
+		GroupVersion:              apiregistrationv1.SchemeGroupVersion,
+		Kind:                      "APIService",
+		Plural:                    "apiservices",
+		ForbidUnconditionalUpdate: true,
+		Categories:                []string{"api-extensions"},
+		Cluster:                   true,
+		StoragePath:               "apiregistration.k8s.io/apiservices",
 		Default: func(s *apiregistrationv1.APIService) {
 			if s.Spec.Service != nil {
 				fill.Nil(&s.Spec.Service.Port, 443)

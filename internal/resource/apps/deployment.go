@@ -27,8 +27,14 @@ func Deployments() *resource.Resource {
 		ShortNames:   []string{"deploy"},
 		Categories:   []string{"all"},
 		Default:      defaultDeployment,
-		Spec:         func(d *appsv1.Deployment) any { return d.Spec },
-		CopyStatus:   func(d, from *appsv1.Deployment) { d.Status = from.Status },
+		// The ReplicaSets get the annotations too.
+		Spec: func(d *appsv1.Deployment) any {
+			return struct {
+				Spec        appsv1.DeploymentSpec
+				Annotations map[string]string
+			}{d.Spec, d.Annotations}
+		},
+		CopyStatus: func(d, from *appsv1.Deployment) { d.Status = from.Status },
 		PrepareForCreate: func(_ *resource.Request, o *appsv1.Deployment) {
 			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
 		},
@@ -44,7 +50,7 @@ func Deployments() *resource.Resource {
 			if old != nil {
 				before = &old.Spec.Template
 			}
-			return templateWarnings(&o.Spec.Template, before)
+			return append(nameWarnings(o, old == nil), templateWarnings(&o.Spec.Template, before)...)
 		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),

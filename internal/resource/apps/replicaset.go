@@ -43,7 +43,7 @@ func ReplicaSets() *resource.Resource {
 			if old != nil {
 				before = &old.Spec.Template
 			}
-			return templateWarnings(&o.Spec.Template, before)
+			return append(nameWarnings(o, old == nil), templateWarnings(&o.Spec.Template, before)...)
 		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -45,7 +45,11 @@ func StatefulSets() *resource.Resource {
 			if old != nil {
 				before = &old.Spec.Template
 			}
-			return templateWarnings(&o.Spec.Template, before)
+			warnings := templateWarnings(&o.Spec.Template, before)
+			if limit := o.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
+				warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+			}
+			return warnings
 		},
 		ValidateName: validation.NameIsDNSLabel,
 		Columns: append([]metav1.TableColumnDefinition{

@@ -15,6 +15,15 @@ func templateWarnings(template, old *corev1.PodTemplateSpec) []string {
 	return core.PodTemplateWarnings(template, old, field.NewPath("spec", "template"))
 }
 
+// nameWarnings warns of a new object's name that cannot be the beginning of
+// its pods' host names.
+func nameWarnings(o metav1.Object, isNew bool) []string {
+	if !isNew {
+		return nil
+	}
+	return rule.HostnameWarnings(o.GetName())
+}
+
 // validateSelector requires a selector that selects something, for the
 // workload that messages call kind.
 func validateSelector(p *field.Path, s *metav1.LabelSelector, kind string) field.ErrorList {

@@ -1,9 +1,12 @@
 package batch
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // CronJobs is the resource cronjobs.
@@ -34,6 +38,21 @@ func CronJobs() *resource.Resource {
 		Validate:             func(_ *resource.Request, c *batchv1.CronJob) field.ErrorList { return validateCronJob(c, nil) },
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       func(_ *resource.Request, c, old *batchv1.CronJob) field.ErrorList { return validateCronJob(c, old) },
+		Warnings: func(_ *resource.Request, c, old *batchv1.CronJob) []string {
+			var warnings []string
+			var before *corev1.PodTemplateSpec
+			if old == nil {
+				warnings = rule.HostnameWarnings(c.Name)
+			} else {
+				before = &old.Spec.JobTemplate.Spec.Template
+			}
+			if strings.Contains(c.Spec.Schedule, "TZ") {
+				warnings = append(warnings, fmt.Sprintf("%s: cannot use TZ or CRON_TZ in schedule, use timeZone instead", field.NewPath("spec", "schedule")))
+			}
+			p := field.NewPath("spec", "jobTemplate", "spec")
+			warnings = append(warnings, core.PodTemplateWarnings(&c.Spec.JobTemplate.Spec.Template, before, p.Child("template"))...)
+			return append(warnings, indexWarnings(p, &c.Spec.JobTemplate.Spec)...)
+		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Schedule", "string", spec["schedule"]),

@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Jobs is the resource jobs.
@@ -26,7 +27,7 @@ func Jobs() *resource.Resource {
 		Kind:               "Job",
 		Plural:             "jobs",
 		Categories:         []string{"all"},
-		DefaultPropagation: metav1.DeletePropagationBackground,
+		DefaultPropagation: metav1.DeletePropagationOrphan,
 		Default:            defaultJob,
 		Spec:               func(j *batchv1.Job) any { return j.Spec },
 		CopyStatus:         func(j, from *batchv1.Job) { j.Status = from.Status },
@@ -43,7 +44,12 @@ func Jobs() *resource.Resource {
 			if old != nil {
 				before = &old.Spec.Template
 			}
-			return core.PodTemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))
+			var warnings []string
+			if old == nil {
+				warnings = rule.HostnameWarnings(j.Name)
+			}
+			warnings = append(warnings, core.PodTemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))...)
+			return append(warnings, indexWarnings(field.NewPath("spec"), &j.Spec)...)
 		},
 		Columns: append(append([]metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -233,3 +233,14 @@ func validateJobStatus(_ *resource.Request, j, _ *batchv1.Job) field.ErrorList {
 	}
 	return errs
 }
+
+// indexWarnings warns of a job with more failed indexes than its status can
+// tell.
+func indexWarnings(p *field.Path, s *batchv1.JobSpec) []string {
+	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion ||
+		ptr.Deref(s.Completions, 0) <= manyCompletions || ptr.Deref(s.Parallelism, 0) <= maxParallelismOfMany {
+		return nil
+	}
+	return []string{p.String() + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
+		"Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}
+}

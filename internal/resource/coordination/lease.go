@@ -15,10 +15,11 @@ import (
 // Leases is the resource leases.
 func Leases() *resource.Resource {
 	return resource.Define(resource.Definition[coordinationv1.Lease, *coordinationv1.Lease]{
-		GroupVersion:        coordinationv1.SchemeGroupVersion,
-		Kind:                "Lease",
-		Plural:              "leases",
-		AllowCreateOnUpdate: true,
+		GroupVersion:              coordinationv1.SchemeGroupVersion,
+		Kind:                      "Lease",
+		Plural:                    "leases",
+		ForbidUnconditionalUpdate: true,
+		AllowCreateOnUpdate:       true,
 		PrepareForCreate: func(_ *resource.Request, l *coordinationv1.Lease) {
 			l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
 		},

@@ -14,6 +14,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/cell"
 )
 
+// classAnnotation named an ingress's class before there was a field for it.
+const classAnnotation = "kubernetes.io/ingress.class"
+
 // Ingresses is the resource ingresses.
 func Ingresses() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.Ingress, *networkingv1.Ingress]{
@@ -24,8 +27,22 @@ func Ingresses() *resource.Resource {
 		StoragePath:  "ingress",
 		Spec:         func(i *networkingv1.Ingress) any { return i.Spec },
 		CopyStatus:   func(i, from *networkingv1.Ingress) { i.Status = from.Status },
-		Validate: func(r *resource.Request, i *networkingv1.Ingress) field.ErrorList {
+		Validate: func(_ *resource.Request, i *networkingv1.Ingress) field.ErrorList {
+			errs := validateIngressSpec(field.NewPath("spec"), &i.Spec)
+			if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil {
+				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "can not be set when the class field is also set"))
+			}
+			return errs
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
 			return validateIngressSpec(field.NewPath("spec"), &i.Spec)
+		},
+		Warnings: func(_ *resource.Request, i, old *networkingv1.Ingress) []string {
+			if _, named := i.Annotations[classAnnotation]; named && old == nil {
+				return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
+			}
+			return nil
 		},
 		ValidateStatus: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
 			return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress)

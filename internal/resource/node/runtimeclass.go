@@ -14,12 +14,13 @@ import (
 // RuntimeClasses is the resource runtimeclasses.
 func RuntimeClasses() *resource.Resource {
 	return resource.Define(resource.Definition[nodev1.RuntimeClass, *nodev1.RuntimeClass]{
-		GroupVersion:        nodev1.SchemeGroupVersion,
-		Kind:                "RuntimeClass",
-		Plural:              "runtimeclasses",
-		Cluster:             true,
-		AllowCreateOnUpdate: true,
-		Validate:            validateRuntimeClass,
+		GroupVersion:              nodev1.SchemeGroupVersion,
+		Kind:                      "RuntimeClass",
+		Plural:                    "runtimeclasses",
+		ForbidUnconditionalUpdate: true,
+		Cluster:                   true,
+		AllowCreateOnUpdate:       true,
+		Validate:                  validateRuntimeClass,
 		ValidateUpdate: func(_ *resource.Request, c, old *nodev1.RuntimeClass) field.ErrorList {
 			return rule.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
 		},

@@ -18,13 +18,14 @@ import (
 func PodDisruptionBudgets() *resource.Resource {
 	spec, status := policyv1.PodDisruptionBudgetSpec{}.SwaggerDoc(), policyv1.PodDisruptionBudgetStatus{}.SwaggerDoc()
 	return resource.Define(resource.Definition[policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudget]{
-		GroupVersion: policyv1.SchemeGroupVersion,
-		Kind:         "PodDisruptionBudget",
-		Plural:       "poddisruptionbudgets",
-		ShortNames:   []string{"pdb"},
-		Spec:         func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
-		CopyStatus:   func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
-		ValidateName: path.ValidatePathSegmentName,
+		GroupVersion:              policyv1.SchemeGroupVersion,
+		Kind:                      "PodDisruptionBudget",
+		Plural:                    "poddisruptionbudgets",
+		ForbidUnconditionalUpdate: true,
+		ShortNames:                []string{"pdb"},
+		Spec:                      func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
+		CopyStatus:                func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
+		ValidateName:              path.ValidatePathSegmentName,
 		Validate: func(_ *resource.Request, b *policyv1.PodDisruptionBudget) field.ErrorList {
 			return validateBudget(field.NewPath("spec"), &b.Spec)
 		},

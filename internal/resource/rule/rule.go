@@ -2,6 +2,7 @@
 package rule
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,4 +116,14 @@ func Host(p *field.Path, host string) field.ErrorList {
 		return Problems(p, host, utilvalidation.IsWildcardDNS1123Subdomain(host))
 	}
 	return Subdomain(p, host)
+}
+
+// HostnameWarnings warns of the name of an object whose pods get host names
+// that begin with it.
+func HostnameWarnings(name string) []string {
+	problems := utilvalidation.IsDNS1123Label(name)
+	if len(problems) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", problems)}
 }

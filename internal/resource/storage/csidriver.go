@@ -18,13 +18,14 @@ import (
 func CSIDrivers() *resource.Resource {
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[storagev1.CSIDriver, *storagev1.CSIDriver]{
-		GroupVersion:   storagev1.SchemeGroupVersion,
-		Kind:           "CSIDriver",
-		Plural:         "csidrivers",
-		Cluster:        true,
-		Default:        defaultCSIDriver,
-		Validate:       validateCSIDriver,
-		ValidateUpdate: validateCSIDriverUpdate,
+		GroupVersion:              storagev1.SchemeGroupVersion,
+		Kind:                      "CSIDriver",
+		Plural:                    "csidrivers",
+		ForbidUnconditionalUpdate: true,
+		Cluster:                   true,
+		Default:                   defaultCSIDriver,
+		Validate:                  validateCSIDriver,
+		ValidateUpdate:            validateCSIDriverUpdate,
 		PrepareForUpdate: func(_ *resource.Request, d, old *storagev1.CSIDriver) {
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 				d.Generation = old.Generation + 1

@@ -13,13 +13,14 @@ import (
 // CSINodes is the resource csinodes.
 func CSINodes() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSINode, *storagev1.CSINode]{
-		GroupVersion:   storagev1.SchemeGroupVersion,
-		Kind:           "CSINode",
-		Plural:         "csinodes",
-		Cluster:        true,
-		Validate:       validateCSINode,
-		ValidateUpdate: validateCSINodeUpdate,
-		Default:        func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },
+		GroupVersion:              storagev1.SchemeGroupVersion,
+		Kind:                      "CSINode",
+		Plural:                    "csinodes",
+		ForbidUnconditionalUpdate: true,
+		Cluster:                   true,
+		Validate:                  validateCSINode,
+		ValidateUpdate:            validateCSINodeUpdate,
+		Default:                   func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },
 		// Nothing reports the health of volumes yet (KEP-1432).
 		PrepareForCreate: func(_ *resource.Request, n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
 		PrepareForUpdate: func(_ *resource.Request, n, old *storagev1.CSINode) { n.Status = old.Status },

@@ -9,10 +9,11 @@ import (
 // CSIStorageCapacities is the resource csistoragecapacities.
 func CSIStorageCapacities() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacity]{
-		GroupVersion:   storagev1.SchemeGroupVersion,
-		Kind:           "CSIStorageCapacity",
-		Plural:         "csistoragecapacities",
-		Validate:       validateCSIStorageCapacity,
-		ValidateUpdate: validateCSIStorageCapacityUpdate,
+		GroupVersion:              storagev1.SchemeGroupVersion,
+		Kind:                      "CSIStorageCapacity",
+		Plural:                    "csistoragecapacities",
+		ForbidUnconditionalUpdate: true,
+		Validate:                  validateCSIStorageCapacity,
+		ValidateUpdate:            validateCSIStorageCapacityUpdate,
 	})
 }

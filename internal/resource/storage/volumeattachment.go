@@ -16,14 +16,15 @@ func VolumeAttachments() *resource.Resource {
 	attacher := resource.Column("Attacher", "string", doc["attacher"])
 	attacher.Format = "name"
 	return resource.Define(resource.Definition[storagev1.VolumeAttachment, *storagev1.VolumeAttachment]{
-		GroupVersion:   storagev1.SchemeGroupVersion,
-		Kind:           "VolumeAttachment",
-		Plural:         "volumeattachments",
-		Cluster:        true,
-		CopyStatus:     func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
-		Validate:       validateVolumeAttachment,
-		ValidateUpdate: validateVolumeAttachmentUpdate,
-		ValidateStatus: validateAttachmentStatus,
+		GroupVersion:              storagev1.SchemeGroupVersion,
+		Kind:                      "VolumeAttachment",
+		Plural:                    "volumeattachments",
+		ForbidUnconditionalUpdate: true,
+		Cluster:                   true,
+		CopyStatus:                func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
+		Validate:                  validateVolumeAttachment,
+		ValidateUpdate:            validateVolumeAttachmentUpdate,
+		ValidateStatus:            validateAttachmentStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			attacher,
