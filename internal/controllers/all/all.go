@@ -7,6 +7,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/cronjob"
 	"github.com/coracle-io/coracle/internal/controllers/daemonset"
 	"github.com/coracle-io/coracle/internal/controllers/deployment"
+	"github.com/coracle-io/coracle/internal/controllers/disruption"
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
 	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
@@ -22,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
+	"github.com/coracle-io/coracle/internal/controllers/volumeprotection"
 )
 
 // Controllers are all controllers, those that others wait for first.
@@ -41,6 +43,9 @@ func Controllers() []controller.Descriptor {
 		cronjob.Descriptor,
 		ttlafterfinished.Descriptor,
 		clusterroleaggregation.Descriptor,
+		disruption.Descriptor,
+		volumeprotection.Claims,
+		volumeprotection.Volumes,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,

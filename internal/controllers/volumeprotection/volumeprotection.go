@@ -1,0 +1,183 @@
+// Package volumeprotection keeps volumes and claims that are in use from
+// going: a finalizer holds what is deleted until nothing needs it.
+package volumeprotection
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Finalizers of claims and volumes.
+const (
+	claimFinalizer  = "kubernetes.io/pvc-protection"
+	volumeFinalizer = "kubernetes.io/pv-protection"
+)
+
+// Claims describes the controller that protects claims used by pods.
+var Claims = controller.Descriptor{
+	Name:           "persistentvolumeclaim-protection-controller",
+	Aliases:        []string{"pvc-protection"},
+	ServiceAccount: "pvc-protection-controller",
+	EventSource:    "pvc-protection-controller",
+	New:            NewClaims,
+}
+
+// Volumes describes the controller that protects volumes bound to claims.
+var Volumes = controller.Descriptor{
+	Name:           "persistentvolume-protection-controller",
+	Aliases:        []string{"pv-protection"},
+	ServiceAccount: "pv-protection-controller",
+	EventSource:    "pv-protection-controller",
+	New:            NewVolumes,
+}
+
+// byClaim is the name of the pod informer's index by the claims a pod uses.
+const byClaim = "claim"
+
+// claimKeys is the index function of byClaim: "namespace/claim".
+func claimKeys(o any) ([]string, error) {
+	p, ok := o.(*v1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	var keys []string
+	for _, name := range claimsOf(p) {
+		keys = append(keys, p.Namespace+"/"+name)
+	}
+	return keys, nil
+}
+
+// claimsOf are the claims that a pod uses, those of its ephemeral volumes
+// included.
+func claimsOf(p *v1.Pod) (names []string) {
+	for _, v := range p.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, p.Name+"-"+v.Name)
+		}
+	}
+	return names
+}
+
+// NewClaims builds the controller of claims.
+func NewClaims(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	podInformer, claims := core.Pods().Informer(), core.PersistentVolumeClaims().Lister()
+	if err := controller.Index(podInformer, byClaim, claimKeys); err != nil {
+		return nil, err
+	}
+	kube := env.Client.Kubernetes.CoreV1()
+	queue := controller.NewQueue("pvc-protection", func(ctx context.Context, key controller.Key) error {
+		claim, err := claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		inUse := func() (bool, error) {
+			users, err := podInformer.GetIndexer().ByIndex(byClaim, key.String())
+			// A pod that no node has seen yet does not hold its claims.
+			if err != nil || slices.ContainsFunc(users, func(o any) bool { return o.(*v1.Pod).Spec.NodeName != "" }) {
+				return true, err
+			}
+			// The cache may be behind; what is let go cannot be brought back.
+			fresh, err := kube.Pods(key.Namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return true, err
+			}
+			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool {
+				return p.Spec.NodeName != "" && slices.Contains(claimsOf(&p), key.Name)
+			}), nil
+		}
+		return protect(claim, claimFinalizer, inUse, func(patch []byte) error {
+			_, err := kube.PersistentVolumeClaims(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+	})
+	return controller.Func(func(ctx context.Context) error {
+		return controller.Serve(ctx, env, []controller.Source{
+			controller.On(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
+				if claim != nil {
+					queue.Add(cache.MetaObjectToName(claim))
+				}
+			}),
+			controller.On(podInformer, func(old, new *v1.Pod) {
+				if new != nil || old == nil {
+					return
+				}
+				for _, name := range claimsOf(old) {
+					queue.Add(controller.Key{Namespace: old.Namespace, Name: name})
+				}
+			}),
+		}, queue.Workers(1))
+	}), nil
+}
+
+// NewVolumes builds the controller of volumes.
+func NewVolumes(env *controller.Env) (controller.Controller, error) {
+	volumes := env.Client.Informers.Core().V1().PersistentVolumes()
+	kube := env.Client.Kubernetes.CoreV1()
+	queue := controller.NewQueue("pv-protection", func(ctx context.Context, name string) error {
+		volume, err := volumes.Lister().Get(name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		bound := func() (bool, error) { return volume.Status.Phase == v1.VolumeBound, nil }
+		return protect(volume, volumeFinalizer, bound, func(patch []byte) error {
+			_, err := kube.PersistentVolumes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+	})
+	return controller.Func(func(ctx context.Context) error {
+		return controller.Serve(ctx, env, []controller.Source{
+			controller.On(volumes.Informer(), func(_, volume *v1.PersistentVolume) {
+				if volume != nil {
+					queue.Add(volume.Name)
+				}
+			}),
+		}, queue.Workers(1))
+	}), nil
+}
+
+// protect puts the finalizer on an object that has none and is not being
+// deleted, and takes it off one that is being deleted and not in use.
+func protect(o metav1.Object, finalizer string, inUse func() (bool, error), patch func([]byte) error) error {
+	held := slices.Contains(o.GetFinalizers(), finalizer)
+	finalizers := slices.Clone(o.GetFinalizers())
+	switch {
+	case o.GetDeletionTimestamp() == nil && !held:
+		finalizers = append(finalizers, finalizer)
+	case o.GetDeletionTimestamp() != nil && held:
+		if used, err := inUse(); err != nil || used {
+			return err
+		}
+		finalizers = append([]string{}, slices.DeleteFunc(finalizers, func(f string) bool { return f == finalizer })...)
+	default:
+		return nil
+	}
+	encoded, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers,
+	}})
+	if err != nil {
+		return err
+	}
+	if err := patch(encoded); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
