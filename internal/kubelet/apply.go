@@ -131,8 +131,10 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	}
 	_ = group.Wait()
 	if sandboxErr != nil {
+		w.failedToStart(wholePod)
 		return sandboxErr
 	}
+	delete(w.hold, wholePod)
 	run := &running{
 		worker: w, pod: pod, observed: observed, node: node, config: config, sandboxID: sandboxID, ips: sandboxIPs,
 		paths: paths, userNamespace: userNamespace,
@@ -145,6 +147,7 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		}
 		if err == nil {
 			delete(w.waiting, s.Container.Name)
+			delete(w.hold, s.Container.Name)
 			continue
 		}
 		if ctx.Err() != nil {
@@ -153,10 +156,12 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		w.note(s.Container.Name, err)
 		var reason *startError
 		if waits := new(image.Error); errors.As(err, &waits) {
+			w.failedToStart(s.Container.Name)
 			continue
 		} else if errors.As(err, &reason) && reason.quiet {
 			continue
 		}
+		w.failedToStart(s.Container.Name)
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

@@ -112,7 +112,7 @@ func New(config Config) (*Kubelet, error) {
 	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}
 	if config.Client != nil {
 		watch := config.Configuration.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
-		k.objects = object.New(config.Client, watch, k.wake)
+		k.objects = object.New(config.Client, watch, k.refresh)
 		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
 		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
@@ -243,6 +243,13 @@ func (k *Kubelet) wake(uid types.UID) {
 	k.mu.Unlock()
 	if w != nil {
 		w.nudge()
+	}
+}
+
+// refresh makes the pod's worker take up a change of what the pod is made of.
+func (k *Kubelet) refresh(uid types.UID) {
+	if w := k.worker(uid); w != nil {
+		w.refresh()
 	}
 }
 

@@ -37,11 +37,19 @@ type worker struct {
 	observed  *cri.Pod
 	interrupt context.CancelFunc // of what is under way
 	killing   int64              // the grace period of the killing under way, -1 for none
+	changed   bool               // what the pod is made of is not what it was
 
 	// The goroutine's own.
 	backoff  plan.BackOff
 	waiting  map[string]status.Cause
 	resizing []v1.PodCondition
+	failures int
+	hold     map[string]hold // what failed to start, by container
+}
+
+// hold keeps the worker from trying what failed again with every event.
+type hold struct {
+	until    time.Time
 	failures int
 }
 
@@ -50,8 +58,26 @@ func newWorker(k *Kubelet, pod *v1.Pod) *worker {
 	return &worker{
 		k: k, uid: pod.UID, pod: pod, mail: make(chan struct{}, 1), killing: -1,
 		backoff: plan.BackOff{Initial: min(10*time.Second, maximum), Max: maximum},
-		waiting: make(map[string]status.Cause),
+		waiting: make(map[string]status.Cause), hold: make(map[string]hold),
 	}
+}
+
+// refresh is nudge after a change of what the pod is made of: whatever failed
+// before is tried again at once.
+func (w *worker) refresh() {
+	w.mu.Lock()
+	w.changed = true
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// release returns whether the worker was told to try everything again.
+func (w *worker) release() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.changed
+	w.changed = false
+	return changed
 }
 
 func (w *worker) nudge() {
@@ -68,6 +94,7 @@ func (w *worker) set(pod *v1.Pod) {
 	if source.IsStatic(pod) {
 		pod.Status = w.pod.Status
 	}
+	w.changed = w.changed || w.pod.Generation != pod.Generation
 	w.pod = pod
 	w.stopWork()
 	w.mu.Unlock()
@@ -257,7 +284,11 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 		}
 		next = left
 	}
+	if w.release() {
+		clear(w.hold)
+	}
 	p := plan.Compute(w.input(pod, observed, now))
+	next = w.postpone(&p, now, next)
 	work, finish := w.begin(ctx, -1)
 	defer finish()
 	err = w.apply(work, pod, observed, &p)
@@ -276,6 +307,35 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 		next = sooner(next, time.Until(until))
 	}
 	return next, false, err
+}
+
+// postpone takes out of the plan what failed a short while ago.
+func (w *worker) postpone(p *plan.Plan, now time.Time, next time.Duration) time.Duration {
+	kept := p.Start[:0]
+	for _, s := range p.Start {
+		if h := w.hold[s.Container.Name]; now.Before(h.until) {
+			next = sooner(next, h.until.Sub(now))
+			continue
+		}
+		kept = append(kept, s)
+	}
+	p.Start = kept
+	if h := w.hold[wholePod]; now.Before(h.until) && p.CreateSandbox {
+		p.CreateSandbox, p.KillPod, p.Start = false, false, nil
+		next = sooner(next, h.until.Sub(now))
+	}
+	return next
+}
+
+// wholePod is the key of hold for the sandbox.
+const wholePod = ""
+
+// failedToStart makes the worker wait before it tries the same again.
+func (w *worker) failedToStart(name string) {
+	h := w.hold[name]
+	h.failures++
+	h.until = time.Now().Add(retryAfter(h.failures))
+	w.hold[name] = h
 }
 
 // sooner returns the shorter of two waits, of which 0 is none.

@@ -192,7 +192,7 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 			return err
 		}
 	}
-	f, err := beneath.OpenFile(sub, unix.O_PATH, 0)
+	f, err := openBeneath(root, sub)
 	if err != nil {
 		return fmt.Errorf("subPath %q of %s: %w", sub, root, err)
 	}
@@ -220,6 +220,20 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 		return m.Mount("none", target, "", []string{"bind", "remount", "ro"})
 	}
 	return nil
+}
+
+// openBeneath opens sub for mounting, following links that stay below root.
+func openBeneath(root, sub string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(dir) }()
+	fd, err := unix.Openat2(dir, sub, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), sub), nil
 }
 
 // Unmount implements Mounter; what is not mounted is unmounted already.
