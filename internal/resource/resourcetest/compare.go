@@ -70,7 +70,7 @@ func compareCauses(want *Answer, got outcome) string {
 }
 
 // generatedName finds a name that ends in five characters of the server's.
-var generatedName = regexp.MustCompile(`^(metadata\.name: Invalid value: ".*)[bcdfghjklmnpqrstvwxz2456789]{5}"`)
+var generatedName = regexp.MustCompile(`^(metadata\.name: Invalid value: "[^"]*)[bcdfghjklmnpqrstvwxz2456789]{5}"`)
 
 // hunk finds the positions in a message's diff. They depend on what else is in
 // the object: the recording server added a volume that is not in the answers.

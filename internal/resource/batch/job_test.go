@@ -1,0 +1,127 @@
+package batch
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+func TestCountIndexes(t *testing.T) {
+	for _, test := range []struct {
+		list    string
+		want    int32
+		problem string
+	}{
+		{"", 0, ""},
+		{"0", 1, ""},
+		{"0,2-4,7", 5, ""},
+		{"x", 0, `cannot convert string to integer for index: "x"`},
+		{"3-3", 0, "non-increasing order, previous: 3, current: 3"},
+		{"4,1", 0, "non-increasing order, previous: 4, current: 1"},
+		{"8-10", 0, `too large index: "10"`},
+	} {
+		t.Run(test.list, func(t *testing.T) {
+			got, err := countIndexes(test.list, ptr.To[int32](10))
+			problem := ""
+			if err != nil {
+				problem = err.Error()
+			}
+			if got != test.want || problem != test.problem {
+				t.Errorf("got %d, %q; want %d, %q", got, problem, test.want, test.problem)
+			}
+		})
+	}
+}
+
+func TestJobCells(t *testing.T) {
+	start := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	done := metav1.NewTime(start.Add(90 * time.Second))
+	now := start.Add(10 * time.Minute)
+	with := func(kind batchv1.JobConditionType) []batchv1.JobCondition {
+		return []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue}}
+	}
+	for _, test := range []struct {
+		name                         string
+		job                          batchv1.Job
+		state, completions, duration string
+	}{
+		{"new", batchv1.Job{}, "Running", "0/1", ""},
+		{"work queue", batchv1.Job{Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](3)}}, "Running", "0/1 of 3", ""},
+		{"running", batchv1.Job{
+			Spec:   batchv1.JobSpec{Completions: ptr.To[int32](4)},
+			Status: batchv1.JobStatus{StartTime: &start, Succeeded: 2},
+		}, "Running", "2/4", "10m"},
+		{"complete", batchv1.Job{
+			Spec:   batchv1.JobSpec{Completions: ptr.To[int32](4)},
+			Status: batchv1.JobStatus{StartTime: &start, CompletionTime: &done, Succeeded: 4, Conditions: with(batchv1.JobComplete)},
+		}, "Complete", "4/4", "90s"},
+		{"suspended", batchv1.Job{Status: batchv1.JobStatus{Conditions: with(batchv1.JobSuspended)}}, "Suspended", "0/1", ""},
+		{"suspended and deleted", batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &done},
+			Status:     batchv1.JobStatus{Conditions: with(batchv1.JobSuspended)},
+		}, "Terminating", "0/1", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := &test.job
+			state, completions, duration := jobState(j), jobCompletions(j), jobDuration(j, now)
+			if state != test.state || completions != test.completions || duration != test.duration {
+				t.Errorf("got %q %q %q, want %q %q %q", state, completions, duration, test.state, test.completions, test.duration)
+			}
+		})
+	}
+}
+
+// TestOwnPods shows that a job selects its own pods, and that it keeps what
+// the user wrote about them.
+func TestOwnPods(t *testing.T) {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u"}}
+	j.Spec.Template.Labels = map[string]string{"app": "a"}
+	prepareJob(&resource.Request{}, j)
+	for key, want := range map[string]string{
+		"app": "a", "job-name": "j", "controller-uid": "u",
+		"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "u",
+	} {
+		if got := j.Spec.Template.Labels[key]; got != want {
+			t.Errorf("label %s of the template is %q, want %q", key, got, want)
+		}
+		if got := j.Labels[key]; got != want {
+			t.Errorf("label %s of the job is %q, want %q", key, got, want)
+		}
+	}
+	if errs := validateOwnPods(j); len(errs) > 0 {
+		t.Errorf("own selector refused: %v", errs)
+	}
+
+	j.Spec.Selector.MatchLabels["batch.kubernetes.io/controller-uid"] = "other"
+	if errs := validateOwnPods(j); len(errs) != 1 {
+		t.Errorf("a selector of another job's pods: %v, want one error", errs)
+	}
+}
+
+func TestCompletionsUpdate(t *testing.T) {
+	for _, test := range []struct {
+		name                     string
+		mode                     batchv1.CompletionMode
+		before, now, parallelism int32
+		allowed                  bool
+	}{
+		{"unchanged", batchv1.IndexedCompletion, 4, 4, 2, true},
+		{"indexed, with parallelism", batchv1.IndexedCompletion, 4, 6, 6, true},
+		{"indexed, without parallelism", batchv1.IndexedCompletion, 4, 6, 2, false},
+		{"not indexed", batchv1.NonIndexedCompletion, 4, 6, 6, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old := &batchv1.JobSpec{CompletionMode: &test.mode, Completions: &test.before}
+			s := &batchv1.JobSpec{CompletionMode: &test.mode, Completions: &test.now, Parallelism: &test.parallelism}
+			if errs := validateCompletionsUpdate(nil, s, old); (len(errs) == 0) != test.allowed {
+				t.Errorf("got %v, want allowed %v", errs, test.allowed)
+			}
+		})
+	}
+}

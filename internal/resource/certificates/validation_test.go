@@ -1,0 +1,69 @@
+package certificates
+
+import (
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+func TestSignerName(t *testing.T) {
+	for name, want := range map[string]int{
+		"kubernetes.io/kubelet-serving": 0,
+		"example.com/team.a":            0,
+		"":                              1,
+		"example.com":                   1,
+		"example.com/a/b":               1,
+		"local/a":                       1,
+		"example.com/Bad_":              1,
+	} {
+		if errs := validateSignerName(field.NewPath("spec", "signerName"), name); len(errs) != want {
+			t.Errorf("%q: %v, want %d errors", name, errs, want)
+		}
+	}
+}
+
+// TestRequester shows that nobody asks in another's name.
+func TestRequester(t *testing.T) {
+	c := &certificatesv1.CertificateSigningRequest{}
+	c.Spec.Username, c.Spec.Groups = "system:admin", []string{"system:masters"}
+	prepareSigningRequest(&resource.Request{User: &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}}}, c)
+	if c.Spec.Username != "jane" || len(c.Spec.Groups) != 1 || c.Spec.Groups[0] != "dev" {
+		t.Errorf("requester is %s %v, want jane [dev]", c.Spec.Username, c.Spec.Groups)
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	with := func(kinds ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
+		c := &certificatesv1.CertificateSigningRequest{}
+		for _, kind := range kinds {
+			c.Status.Conditions = append(c.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue})
+		}
+		return c
+	}
+	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
+	for _, test := range []struct {
+		name     string
+		now, old *certificatesv1.CertificateSigningRequest
+		approver bool
+		signer   bool
+	}{
+		{"nothing", with(), with(), true, true},
+		{"approve", with(approved), with(), true, false},
+		{"take back", with(), with(approved), false, false},
+		{"approve and deny", with(approved, denied), with(), false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := len(validateApproval(nil, test.now, test.old)) == 0; got != test.approver {
+				t.Errorf("an approver may: %v, want %v", got, test.approver)
+			}
+			if got := len(validateSigned(nil, test.now, test.old)) == 0; got != test.signer {
+				t.Errorf("a signer may: %v, want %v", got, test.signer)
+			}
+		})
+	}
+}
