@@ -105,7 +105,7 @@ func (q *request) deleteObject(g *gate, name string, options *metav1.DeleteOptio
 		} else if e, gone, err = q.tryDelete(g, current, options); err == nil {
 			return e, gone, nil
 		}
-		if fresh && !errors.Is(err, errRetry) {
+		if outcomeUnknown(err) || fresh && !errors.Is(err, errRetry) {
 			return nil, false, err
 		}
 		if ctxErr := q.ctx.Err(); ctxErr != nil {

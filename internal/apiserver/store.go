@@ -51,7 +51,7 @@ func (q *request) store(c *change) (e *watchcache.Entry, created bool, err error
 	fresh := false
 	for {
 		e, created, err = q.try(c, current)
-		if err == nil || fresh && !errors.Is(err, errRetry) {
+		if err == nil || outcomeUnknown(err) || fresh && !errors.Is(err, errRetry) {
 			return e, created, err
 		}
 		if ctxErr := q.ctx.Err(); ctxErr != nil {
@@ -70,6 +70,11 @@ func (q *request) store(c *change) (e *watchcache.Entry, created bool, err error
 		current, fresh = latest, true
 	}
 }
+
+// outcomeUnknown says that a write may have happened. It must not be tried
+// again: the second attempt would meet the first one's result and refuse what
+// was done.
+func outcomeUnknown(err error) bool { return apierrors.IsServerTimeout(err) }
 
 func sameEntry(a, b *watchcache.Entry) bool {
 	return a == b || a != nil && b != nil && a.Revision == b.Revision
