@@ -95,6 +95,7 @@ func (d *Definition[S, T]) versions() []Version {
 		Default:      func(Object) {},
 		ToHub:        identity,
 		FromHub:      identity,
+		Deprecated:   deprecationOf(newObject[S, T](d.GroupVersion.WithKind(d.Kind))),
 	}
 	if d.Default != nil {
 		hub.Default = func(obj Object) { d.Default(obj.(T)) }
@@ -114,6 +115,7 @@ func OtherVersion[V any, P ObjectPointer[V], H any, HP ObjectPointer[H]](
 		GroupVersion: of.GroupVersion(),
 		New:          func() Object { return newObject[V, P](of) },
 		Default:      func(Object) {},
+		Deprecated:   deprecationOf(newObject[V, P](of)),
 		ToHub: func(obj Object) Object {
 			converted := toHub(obj.DeepCopyObject().(P))
 			converted.GetObjectKind().SetGroupVersionKind(hub)
@@ -196,6 +198,9 @@ func (d *Definition[S, T]) updateValidator(validate func(*Request, T) field.Erro
 			errs = validate(r, obj)
 		}
 		errs = append(errs, ValidateMetadataUpdate(obj, old)...)
+		if !plainFinalizers[d.GroupVersion.Group] {
+			errs = append(errs, validateFinalizerDomains(obj)...)
+		}
 		if d.ValidateUpdate != nil {
 			errs = append(errs, d.ValidateUpdate(r, obj, old)...)
 		}

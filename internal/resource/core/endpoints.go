@@ -39,9 +39,6 @@ func Endpoints() *resource.Resource {
 		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
 			return validateEndpoints(r, e)
 		},
-		Warnings: func(_ *resource.Request, _, _ *corev1.Endpoints) []string {
-			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
-		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]),

@@ -121,9 +121,23 @@ func (r *podRules) validateSysctls(sysctls []corev1.Sysctl, at *field.Path) fiel
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at, name))
 		}
+		if r.spec.HostNetwork && isNetworkSysctl(sysctl.Name) {
+			errs = append(errs, field.Invalid(at, sysctl.Name, "may not be specified when 'hostNetwork' is true"))
+		}
+		if r.spec.HostIPC && isIPCSysctl(sysctl.Name) {
+			errs = append(errs, field.Invalid(at, sysctl.Name, "may not be specified when 'hostIPC' is true"))
+		}
 		seen[sysctl.Name] = true
 	}
 	return errs
+}
+
+func isNetworkSysctl(name string) bool { return strings.HasPrefix(name, "net.") }
+
+// isIPCSysctl reports whether a sysctl belongs to the IPC namespace.
+func isIPCSysctl(name string) bool {
+	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") ||
+		strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
 }
 
 var seccompTypes = []corev1.SeccompProfileType{

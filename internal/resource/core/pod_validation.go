@@ -40,6 +40,7 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	errs = append(errs, validateReadinessGates(spec.ReadinessGates, path.Child("readinessGates"))...)
 	errs = append(errs, validateSchedulingGates(spec.SchedulingGates, path.Child("schedulingGates"))...)
 	errs = append(errs, rules.validateTopologySpread(path.Child("topologySpreadConstraints"))...)
+	errs = append(errs, validateHostProcess(spec, path)...)
 	errs = append(errs, validateOS(spec, path)...)
 	errs = append(errs, rules.validateNames(path)...)
 	if deadline := spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 1 || *deadline > math.MaxInt32) {

@@ -21,7 +21,8 @@ func ServiceAccounts() *resource.Resource {
 		PrepareForUpdate: func(_ *resource.Request, a, _ *corev1.ServiceAccount) {
 			a.Secrets = namesAlone(a.Secrets)
 		},
-		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		ForbidUnconditionalUpdate: true,
+		Columns:                   []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 		Subresources: []resource.SubresourceDefinition[corev1.ServiceAccount, *corev1.ServiceAccount]{{
 			Name:  "token",
 			Kind:  schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"},

@@ -1,0 +1,141 @@
+package core_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+)
+
+// Each case adds to the spec of a good pod. What is wrong with it must be
+// said, all of it, and by the right names.
+func TestPodRules(t *testing.T) {
+	for name, test := range map[string]struct{ spec, want string }{
+		"good": {},
+		"everything of the host": {
+			spec: `{hostNetwork: true, hostIPC: true, hostPID: true, shareProcessNamespace: true,
+			  securityContext: {sysctls: [{name: net.core.somaxconn, value: "1"}, {name: kernel.shmmax, value: "1"}]}}`,
+			want: `spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled
+spec.securityContext.sysctls[0].name: Invalid value: "net.core.somaxconn": may not be specified when 'hostNetwork' is true
+spec.securityContext.sysctls[1].name: Invalid value: "kernel.shmmax": may not be specified when 'hostIPC' is true`,
+		},
+		"volumes": {
+			spec: `{volumes: [
+			  {name: twice, emptyDir: {}, secret: {secretName: s}},
+			  {name: path, configMap: {name: c, items: [{key: k, path: ../up}]}},
+			  {name: Upper, csi: {driver: ""}},
+			  {name: block, iscsi: {targetPortal: p, iqn: bad, lun: 300}}]}`,
+			want: `spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type
+spec.volumes[1].configMap.items[0].path: Invalid value: "../up": must not contain '..'
+spec.volumes[2].csi.driver: Required value
+spec.volumes[2].name: Invalid value: "Upper": a lowercase RFC 1123 label
+spec.volumes[3].iscsi.iqn: Invalid value: "bad": must be valid format
+spec.volumes[3].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclusive`,
+		},
+		"tolerations": {
+			spec: `{tolerations: [{operator: Equal}, {key: k, operator: Exists, value: v}, {key: k, effect: Never}]}`,
+			want: `spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when
+spec.tolerations[1].operator: Invalid value: {"key":"k","operator":"Exists","value":"v"}: value must be empty
+spec.tolerations[2].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"`,
+		},
+		"spread": {
+			spec: `{topologySpreadConstraints: [
+			  {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 0},
+			  {maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}`,
+			want: `spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"
+spec.topologySpreadConstraints[0].minDomains: Invalid value: 0: must be greater than zero
+spec.topologySpreadConstraints[1].maxSkew: Invalid value: 0: must be greater than zero`,
+		},
+		"claims": {
+			spec: `{resourceClaims: [{name: a}, {name: a, resourceClaimName: x}]}`,
+			want: `spec.resourceClaims[0]: Invalid value: {"name":"a"}: must specify one of
+spec.resourceClaims[1].name: Duplicate value: "a"`,
+		},
+		"users of its own": {
+			spec: `{hostUsers: false, hostNetwork: true}`,
+			want: `spec.hostUsers: Forbidden: when ` + "`pod.Spec.HostNetwork` is true",
+		},
+		"a Windows pod": {
+			spec: `{os: {name: windows}, securityContext: {runAsUser: 1}}`,
+			want: `spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod`,
+		},
+		"init containers": {
+			spec: `{initContainers: [{name: c, image: i, readinessProbe: {tcpSocket: {port: 0}}}]}`,
+			want: `spec.initContainers[0].name: Duplicate value: "c"
+spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newPod(t, test.spec)
+			errs := resource.BeforeCreate(core.Pods(), &resource.Request{Now: noon, Namespace: "default"}, pod)
+			var want []string
+			if test.want != "" {
+				want = strings.Split(test.want, "\n")
+			}
+			for i, err := range errs {
+				if i >= len(want) || !strings.HasPrefix(err.Error(), want[i]) {
+					t.Errorf("unexpected: %s", err)
+				}
+			}
+			if len(errs) != len(want) {
+				t.Errorf("%d errors, want %d", len(errs), len(want))
+			}
+		})
+	}
+}
+
+// newPod is a good pod with the given fields of its spec set.
+func newPod(t *testing.T, spec string) *corev1.Pod {
+	t.Helper()
+	r := core.Pods()
+	pod := r.Hub().New().(*corev1.Pod)
+	pod.Name, pod.Namespace = "p", "default"
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(spec, "\t", " ")), &pod.Spec); err != nil {
+		t.Fatal(err)
+	}
+	r.Hub().Default(pod)
+	return pod
+}
+
+func TestImagePullPolicyDefault(t *testing.T) {
+	for image, want := range map[string]corev1.PullPolicy{
+		"nginx":                           corev1.PullAlways,
+		"nginx:latest":                    corev1.PullAlways,
+		"nginx:1.2":                       corev1.PullIfNotPresent,
+		"registry.example:5000/nginx":     corev1.PullAlways,
+		"registry.example:5000/nginx:1.2": corev1.PullIfNotPresent,
+		"nginx@sha256:" + strings.Repeat("a", 64): corev1.PullIfNotPresent,
+		"Bad Image": corev1.PullIfNotPresent,
+	} {
+		pod := newPod(t, "")
+		pod.Spec.Containers[0] = corev1.Container{Name: "c", Image: image}
+		core.DefaultPodSpec(&pod.Spec)
+		if got := pod.Spec.Containers[0].ImagePullPolicy; got != want {
+			t.Errorf("%s: %s, want %s", image, got, want)
+		}
+	}
+}
+
+func TestQOSClass(t *testing.T) {
+	for name, test := range map[string]struct {
+		resources string
+		want      corev1.PodQOSClass
+	}{
+		"nothing":     {"{}", corev1.PodQOSBestEffort},
+		"cpu alone":   {"{limits: {cpu: 1}}", corev1.PodQOSBurstable},
+		"equal":       {"{limits: {cpu: 1, memory: 1Gi}}", corev1.PodQOSGuaranteed},
+		"less wanted": {"{limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 500m}}", corev1.PodQOSBurstable},
+		"other kinds": {"{limits: {ephemeral-storage: 1Gi}}", corev1.PodQOSBestEffort},
+	} {
+		pod := newPod(t, "{containers: [{name: c, image: i, resources: "+test.resources+"}]}")
+		if diff := cmp.Diff(test.want, core.QOSClass(pod)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
