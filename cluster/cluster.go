@@ -58,6 +58,7 @@ func New(o Options) (*Cluster, error) {
 	if c.keys, err = pki.Open(filepath.Join(o.DataDir, "pki"), clock.RealClock{}); err != nil {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)
 	}
+	c.manager.Options.RootCA = c.keys.Cluster().PEM()
 	if c.admin, err = c.keys.Issue(pki.Admin()); err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store
 
 // start brings up the control plane on the store, and then the node.
 func (c *Cluster) start(g *errgroup.Group, ctx context.Context, s store.Store) error {
-	api, err := component.NewAPIServer(c.api, s, c.keys)
+	api, err := component.NewAPIServer(c.log.Context(ctx, "apiserver"), c.api, s, c.keys)
 	if err != nil {
 		return err
 	}

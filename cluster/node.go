@@ -45,15 +45,16 @@ func newNode(c *Cluster) (*node, error) {
 	k := n.kubelet
 	k.NodeName = o.NodeName
 	k.RootDir = filepath.Join(o.DataDir, "kubelet")
-	if o.NodeIP != nil {
-		k.NodeIPs = []string{o.NodeIP.String()}
+	address, err := c.api.Advertised()
+	if err != nil {
+		return nil, err
 	}
+	k.NodeIPs = []string{address.String()}
 	k.HealthzPort = int32(o.Ports.KubeletHealthz)
 	k.FailSwapOn = false
 	k.Configuration.Port = int32(o.Ports.Kubelet)
 	k.Configuration.CgroupRoot = o.CgroupRoot
 	k.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
-	var err error
 	if k.Configuration.ClusterDNS, err = clusterDNS(o.ServiceCIDR); err != nil {
 		return nil, err
 	}

@@ -3,22 +3,17 @@ package component
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
@@ -34,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -44,13 +40,16 @@ const compactionInterval = 5 * time.Minute
 
 // APIServer is an API server over a store and a directory of certificates.
 type APIServer struct {
-	flags    *APIServerFlags
-	keys     *pki.Directory
-	store    store.Store
-	cache    *watchcache.Cache
-	services *services.Allocator
-	server   *apiserver.Server
-	tls      *tls.Config
+	flags *APIServerFlags
+	keys  *pki.Directory
+	store store.Store
+	// encryption is the part of store that --encryption-provider-config asks
+	// for, or nil.
+	encryption *encrypt.Store
+	cache      *watchcache.Cache
+	services   *services.Allocator
+	server     *apiserver.Server
+	tls        *tls.Config
 	// Provider hands out clients of this server that need no socket.
 	Provider *client.InProcess
 	ready    chan struct{}
@@ -73,7 +72,7 @@ func RunAPIServer(ctx context.Context, f *APIServerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
-	s, err := NewAPIServer(f, external, keys)
+	s, err := NewAPIServer(ctx, f, external, keys)
 	if err != nil {
 		return err
 	}
@@ -102,11 +101,19 @@ func (f *APIServerFlags) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// NewAPIServer builds an API server; Run must follow.
-func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
-	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
+// NewAPIServer builds an API server; Run must follow. What users' webhooks and
+// policies start lives until ctx ends.
+func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
 	resources := all.All()
-	a.cache = watchcache.New(s, resources)
+	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
+	if f.EncryptionConfig != "" {
+		encrypted, err := f.encrypted(ctx, s, resources)
+		if err != nil {
+			return nil, err
+		}
+		a.store, a.encryption = encrypted, encrypted
+	}
+	a.cache = watchcache.New(a.store, resources)
 	source := objects.Cache{Cache: a.cache}
 	refresh := func(ctx context.Context) error {
 		_, err := a.cache.Fresh(ctx)
@@ -139,6 +146,7 @@ func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APISe
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
+		Extensions: admission.Extensions(ctx, source, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	if err != nil {
 		return nil, err
@@ -152,7 +160,7 @@ func NewAPIServer(f *APIServerFlags, s store.Store, keys *pki.Directory) (*APISe
 	if err != nil {
 		return nil, err
 	}
-	if a.services, err = f.newAllocator(s, a.cache, resources); err != nil {
+	if a.services, err = f.newAllocator(a.store, a.cache, resources); err != nil {
 		return nil, err
 	}
 	connector, err := newConnector(keys, source)
@@ -209,79 +217,8 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})
+	if a.encryption != nil {
+		g.Go(func() error { return a.encryption.Run(ctx) })
+	}
 	return g.Wait()
-}
-
-func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509request.VerifyOptionFunc, error) {
-	if f.ClientCAFile == "" {
-		return keys.Cluster().VerifyOptions, nil
-	}
-	raw, err := os.ReadFile(f.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("--client-ca-file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("--client-ca-file=%s holds no PEM certificate", f.ClientCAFile)
-	}
-	return func() (x509.VerifyOptions, bool) {
-		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-	}, nil
-}
-
-func (a *APIServer) servingConfig() (*tls.Config, error) {
-	if a.flags.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(a.flags.TLSCertFile, a.flags.TLSKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file: %w", err)
-		}
-		return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-	}
-	ips, err := a.flags.addresses()
-	if err != nil {
-		return nil, err
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	certificate, err := a.keys.Issue(pki.APIServer("cluster.local", []string{host}, ips))
-	if err != nil {
-		return nil, err
-	}
-	return certificate.ServerConfig(), nil
-}
-
-// addresses are those under which the server is reached: the first of each
-// Service range and the advertised one.
-func (f *APIServerFlags) addresses() ([]net.IP, error) {
-	ranges, err := f.ServiceRanges()
-	if err != nil {
-		return nil, err
-	}
-	var ips []net.IP
-	for _, r := range ranges {
-		ip, err := netutils.GetIndexedIP(r, 1)
-		if err != nil {
-			return nil, err
-		}
-		ips = append(ips, ip)
-	}
-	advertised, err := f.Advertised()
-	if err != nil {
-		return nil, err
-	}
-	return append(ips, advertised), nil
-}
-
-// Advertised is the address under which the cluster's members reach this server.
-func (f *APIServerFlags) Advertised() (net.IP, error) {
-	if f.AdvertiseAddress != nil && !f.AdvertiseAddress.IsUnspecified() {
-		return f.AdvertiseAddress, nil
-	}
-	ip, err := utilnet.ResolveBindAddress(f.BindAddress)
-	if err != nil {
-		return nil, fmt.Errorf("no default route to find this machine's address by: give one with --advertise-address (%w)", err)
-	}
-	return ip, nil
 }

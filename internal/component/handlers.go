@@ -1,28 +1,21 @@
 package component
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 	"strconv"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
-	"github.com/coracle-io/coracle/internal/version"
 )
 
 // handlers are what the API server answers besides the API.
 func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handler) (map[string]http.Handler, error) {
-	info, err := json.MarshalIndent(version.Info(), "", "  ")
-	if err != nil {
-		return nil, err
-	}
 	advertised, err := a.flags.Advertised()
 	if err != nil {
 		return nil, err
 	}
 	external := net.JoinHostPort(advertised.String(), strconv.Itoa(a.flags.SecurePort))
 	return map[string]http.Handler{
-		"/version":        document("application/json", func() ([]byte, error) { return info, nil }),
 		"/openapi/v2":     documents,
 		"/openapi/v3":     documents,
 		"/openapi/v3/":    documents,

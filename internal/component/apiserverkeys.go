@@ -1,0 +1,99 @@
+package component
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/pki"
+)
+
+func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509request.VerifyOptionFunc, error) {
+	if f.ClientCAFile == "" {
+		return keys.Cluster().VerifyOptions, nil
+	}
+	raw, err := os.ReadFile(f.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("--client-ca-file=%s holds no PEM certificate", f.ClientCAFile)
+	}
+	return func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, nil
+}
+
+func (a *APIServer) servingConfig() (*tls.Config, error) {
+	if a.flags.TLSCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(a.flags.TLSCertFile, a.flags.TLSKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	}
+	ips, err := a.flags.addresses()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := a.keys.Issue(pki.APIServer("cluster.local", []string{host}, ips))
+	if err != nil {
+		return nil, err
+	}
+	return certificate.ServerConfig(), nil
+}
+
+// addresses are those under which the server is reached: the first of each
+// Service range and the advertised one.
+func (f *APIServerFlags) addresses() ([]net.IP, error) {
+	ranges, err := f.ServiceRanges()
+	if err != nil {
+		return nil, err
+	}
+	var ips []net.IP
+	for _, r := range ranges {
+		ip, err := netutils.GetIndexedIP(r, 1)
+		if err != nil {
+			return nil, err
+		}
+		ips = append(ips, ip)
+	}
+	advertised, err := f.Advertised()
+	if err != nil {
+		return nil, err
+	}
+	return append(ips, advertised), nil
+}
+
+// Advertised is the address under which the cluster's members reach this server.
+func (f *APIServerFlags) Advertised() (net.IP, error) {
+	if f.AdvertiseAddress != nil && !f.AdvertiseAddress.IsUnspecified() {
+		return f.AdvertiseAddress, nil
+	}
+	if ip, err := utilnet.ResolveBindAddress(f.BindAddress); err == nil {
+		return ip, nil
+	}
+	// a machine without a default route: any address that is not loopback
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		if ipNet, ok := a.(*net.IPNet); ok && ipNet.IP.IsGlobalUnicast() {
+			return ipNet.IP, nil
+		}
+	}
+	return nil, errors.New("this machine has no network address but loopback: give one with --advertise-address")
+}
