@@ -1,11 +1,10 @@
 package autoscaling
 
 import (
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )

@@ -7,11 +7,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // CSIDrivers is the resource csidrivers.
@@ -78,4 +81,42 @@ func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
 		ptr.Deref(d.Spec.StorageCapacity, false), tokens, ptr.Deref(d.Spec.RequiresRepublish, false), modes,
 		resource.Age(d.CreationTimestamp, now),
 	}
+}
+
+func validateCSIDriver(_ *resource.Request, d *storagev1.CSIDriver) field.ErrorList {
+	p, s := field.NewPath("spec"), &d.Spec
+	var errs field.ErrorList
+	if len(d.Name) > maxDriverName {
+		errs = append(errs, field.TooLong(field.NewPath("name"), d.Name, maxDriverName))
+	}
+	if s.FSGroupPolicy != nil {
+		errs = append(errs, rule.OneOf(p.Child("fsGroupPolicy"), *s.FSGroupPolicy, storagev1.FileFSGroupPolicy,
+			storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
+	}
+	audiences := sets.New[string]()
+	for i, request := range s.TokenRequests {
+		at := p.Child("tokenRequests").Index(i)
+		if audiences.Has(request.Audience) {
+			errs = append(errs, field.Duplicate(at.Child("audience"), request.Audience))
+		}
+		audiences.Insert(request.Audience)
+		if e := request.ExpirationSeconds; e != nil && *e < minTokenSeconds {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *e, "may not specify a duration less than 10 minutes"))
+		} else if e != nil && *e > maxTokenSeconds {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *e, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	for _, mode := range s.VolumeLifecycleModes {
+		errs = append(errs, rule.OneOf(p.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
+	}
+	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minAllocatableUpdateSeconds {
+		errs = append(errs, field.Invalid(p.Child("nodeAllocatableUpdatePeriodSeconds"), *n, "must be greater than or equal to 10 seconds"))
+	}
+	return errs
+}
+
+func validateCSIDriverUpdate(_ *resource.Request, d, old *storagev1.CSIDriver) field.ErrorList {
+	p := field.NewPath("spec")
+	errs := rule.Immutable(p.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)
+	return append(errs, rule.Immutable(p.Child("volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)...)
 }

@@ -4,10 +4,15 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // CSINodes is the resource csinodes.
@@ -33,4 +38,56 @@ func CSINodes() *resource.Resource {
 			return []any{n.Name, int64(len(n.Spec.Drivers)), resource.Age(n.CreationTimestamp, now)}
 		},
 	})
+}
+
+func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	for i := range n.Spec.Drivers {
+		at, d := field.NewPath("spec", "drivers").Index(i), &n.Spec.Drivers[i]
+		errs = append(errs, validateDriverName(at.Child("name"), d.Name)...)
+		if names.Has(d.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+		}
+		names.Insert(d.Name)
+		if d.NodeID == "" {
+			errs = append(errs, field.Required(at.Child("nodeID"), ""))
+		} else if len(d.NodeID) > maxNodeID {
+			errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, "must be 256 characters or less"))
+		}
+		if d.Allocatable != nil {
+			errs = append(errs, rule.NonnegativePointer(at.Child("allocatable", "count"), d.Allocatable.Count)...)
+		}
+		keys := sets.New[string]()
+		for _, key := range d.TopologyKeys {
+			if key == "" {
+				errs = append(errs, field.Required(at, ""))
+			}
+			if keys.Has(key) {
+				errs = append(errs, field.Duplicate(at, key))
+			}
+			keys.Insert(key)
+			errs = append(errs, rule.Problems(at, key, utilvalidation.IsQualifiedName(key))...)
+		}
+	}
+	return errs
+}
+
+// validateCSINodeUpdate keeps what is known about a driver besides how many
+// volumes it takes: it can only be taken away and registered anew.
+func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field.ErrorList {
+	var errs field.ErrorList
+	for i := range old.Spec.Drivers {
+		for k := range n.Spec.Drivers {
+			before, d := old.Spec.Drivers[i].DeepCopy(), n.Spec.Drivers[k].DeepCopy()
+			if before.Name != d.Name {
+				continue
+			}
+			before.Allocatable, d.Allocatable = nil, nil
+			if !equality.Semantic.DeepEqual(before, d) {
+				errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(*d), "field is immutable"))
+			}
+		}
+	}
+	return errs
 }

@@ -2,8 +2,10 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // CSIStorageCapacities is the resource csistoragecapacities.
@@ -16,4 +18,21 @@ func CSIStorageCapacities() *resource.Resource {
 		Validate:                  validateCSIStorageCapacity,
 		ValidateUpdate:            validateCSIStorageCapacityUpdate,
 	})
+}
+
+func validateCSIStorageCapacity(_ *resource.Request, c *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := rule.Selector(field.NewPath("nodeTopology"), c.NodeTopology)
+	errs = append(errs, rule.Subdomain(field.NewPath("storageClassName"), c.StorageClassName)...)
+	if c.Capacity != nil && c.Capacity.Sign() < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), "must be greater than or equal to 0"))
+	}
+	if c.MaximumVolumeSize != nil && c.MaximumVolumeSize.Sign() < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("maximumVolumeSize"), c.MaximumVolumeSize.String(), "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+func validateCSIStorageCapacityUpdate(_ *resource.Request, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := rule.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
+	return append(errs, rule.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
 }

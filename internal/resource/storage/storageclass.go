@@ -5,11 +5,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Annotations that make a StorageClass the default one; the second is the
@@ -56,4 +61,66 @@ func storageClassRow(c *storagev1.StorageClass, now time.Time) []any {
 		string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate)), ptr.Deref(c.AllowVolumeExpansion, false),
 		resource.Age(c.CreationTimestamp, now),
 	}
+}
+
+func validateStorageClass(_ *resource.Request, c *storagev1.StorageClass) field.ErrorList {
+	errs := validateProvisioner(field.NewPath("provisioner"), c.Provisioner)
+	errs = append(errs, validateParameters(field.NewPath("parameters"), c.Parameters, false)...)
+	if c.ReclaimPolicy != nil && *c.ReclaimPolicy != "" {
+		errs = append(errs, rule.OneOf(field.NewPath("reclaimPolicy"), *c.ReclaimPolicy,
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+	}
+	if c.VolumeBindingMode == nil {
+		errs = append(errs, field.Required(field.NewPath("volumeBindingMode"), ""))
+	} else {
+		errs = append(errs, rule.OneOf(field.NewPath("volumeBindingMode"), *c.VolumeBindingMode,
+			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+	}
+	return append(errs, validateTopologies(field.NewPath("allowedTopologies"), c.AllowedTopologies)...)
+}
+
+func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) field.ErrorList {
+	var errs field.ErrorList
+	var seen []map[string]sets.Set[string]
+	for i := range terms {
+		expressions := p.Index(i).Child("matchLabelExpressions")
+		selected := map[string]sets.Set[string]{}
+		for k, e := range terms[i].MatchLabelExpressions {
+			at := expressions.Index(k)
+			values := sets.New[string]()
+			if len(e.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), ""))
+			}
+			for n, value := range e.Values {
+				if values.Has(value) {
+					errs = append(errs, field.Duplicate(at.Child("values").Index(n), value))
+				}
+				values.Insert(value)
+			}
+			errs = append(errs, rule.Problems(at.Child("key"), e.Key, utilvalidation.IsQualifiedName(e.Key))...)
+			if _, twice := selected[e.Key]; twice {
+				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
+			}
+			selected[e.Key] = values
+		}
+		if len(selected) == 0 {
+			errs = append(errs, field.Duplicate(expressions, ""))
+			continue
+		}
+		for _, other := range seen {
+			if equality.Semantic.DeepEqual(selected, other) {
+				errs = append(errs, field.Duplicate(expressions, ""))
+				break
+			}
+		}
+		seen = append(seen, selected)
+	}
+	return errs
+}
+
+func validateStorageClassUpdate(_ *resource.Request, c, old *storagev1.StorageClass) field.ErrorList {
+	errs := rule.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
+	errs = append(errs, rule.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)...)
+	errs = append(errs, rule.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)...)
+	return append(errs, rule.Immutable(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)...)
 }

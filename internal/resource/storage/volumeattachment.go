@@ -4,10 +4,13 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // VolumeAttachments is the resource volumeattachments.
@@ -40,4 +43,45 @@ func VolumeAttachments() *resource.Resource {
 			}
 		},
 	})
+}
+
+func validateVolumeAttachment(_ *resource.Request, a *storagev1.VolumeAttachment) field.ErrorList {
+	p, s := field.NewPath("spec"), &a.Spec
+	errs := validateDriverName(p.Child("attacher"), s.Attacher)
+	source := p.Child("source")
+	switch inline, name := s.Source.InlineVolumeSpec, s.Source.PersistentVolumeName; {
+	case inline == nil && name == nil:
+		errs = append(errs, field.Required(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+	case inline != nil && name != nil:
+		errs = append(errs, field.Forbidden(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+	case name != nil:
+		if *name == "" {
+			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+		}
+		errs = append(errs, rule.Subdomain(source.Child("persistentVolumeName"), *name)...)
+	}
+	errs = append(errs, rule.Subdomain(p.Child("nodeName"), s.NodeName)...)
+	return append(errs, validateAttachmentStatus(nil, a, nil)...)
+}
+
+// maxAttachmentErrorMessage is how long the message of a failed attachment
+// may be, in bytes.
+const maxAttachmentErrorMessage = 1024
+
+func validateAttachmentStatus(_ *resource.Request, a, _ *storagev1.VolumeAttachment) field.ErrorList {
+	var errs field.ErrorList
+	p := field.NewPath("status")
+	for name, failure := range map[string]*storagev1.VolumeError{"attachError": a.Status.AttachError, "detachError": a.Status.DetachError} {
+		if failure != nil && len(failure.Message) > maxAttachmentErrorMessage {
+			errs = append(errs, field.TooLong(p.Child(name, "message"), failure.Message, maxAttachmentErrorMessage))
+		}
+	}
+	return errs
+}
+
+func validateVolumeAttachmentUpdate(_ *resource.Request, a, old *storagev1.VolumeAttachment) field.ErrorList {
+	if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), rule.Shown(a.Spec), "field is immutable")}
 }

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -28,4 +30,20 @@ func VolumeAttributesClasses() *resource.Resource {
 			return []any{c.Name, c.DriverName, resource.Age(c.CreationTimestamp, now)}
 		},
 	})
+}
+
+func validateVolumeAttributesClass(_ *resource.Request, c *storagev1.VolumeAttributesClass) field.ErrorList {
+	errs := validateProvisioner(field.NewPath("driverName"), c.DriverName)
+	return append(errs, validateParameters(field.NewPath("parameters"), c.Parameters, true)...)
+}
+
+func validateVolumeAttributesClassUpdate(_ *resource.Request, c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+	var errs field.ErrorList
+	if c.DriverName != old.DriverName {
+		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
+	}
+	if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
+		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+	}
+	return errs
 }
