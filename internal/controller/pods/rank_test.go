@@ -1,0 +1,97 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Every pod is to be deleted before the one that follows it.
+func TestVictimsOrder(t *testing.T) {
+	now := time.Unix(1000000, 0)
+	pod := func(name string, change func(p *v1.Pod)) *v1.Pod {
+		p := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+			Spec:       v1.PodSpec{NodeName: "quiet"},
+			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{
+				Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+			}}},
+		}
+		change(p)
+		return p
+	}
+	want := []*v1.Pod{
+		pod("unscheduled", func(p *v1.Pod) { p.Spec.NodeName = "" }),
+		pod("pending", func(p *v1.Pod) { p.Status.Phase = v1.PodPending }),
+		pod("unknown", func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }),
+		pod("unready", func(p *v1.Pod) { p.Status.Conditions = nil }),
+		pod("cheap", func(p *v1.Pod) { p.Annotations = map[string]string{v1.PodDeletionCost: "-5"} }),
+		pod("crowded", func(p *v1.Pod) { p.Spec.NodeName = "crowded" }),
+		pod("ready-lately", func(p *v1.Pod) {
+			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Minute))
+		}),
+		pod("restarted", func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{{RestartCount: 3}} }),
+		pod("young", func(p *v1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }),
+		pod("z-last", func(p *v1.Pod) {}),
+	}
+	shuffled := make([]*v1.Pod, 0, len(want))
+	for i := range want {
+		shuffled = append(shuffled, want[(i*7+3)%len(want)])
+	}
+	names := func(pods []*v1.Pod) string {
+		var out []string
+		for _, p := range pods {
+			out = append(out, p.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	got := Victims(shuffled, len(want)-1, map[string]int{"quiet": 1, "crowded": 2}, now)
+	if names(got) != names(want[:len(want)-1]) {
+		t.Errorf("got  %s\nwant %s", names(got), names(want))
+	}
+}
+
+func TestSlowStart(t *testing.T) {
+	calls := 0
+	full := errors.New("full")
+	done, err := SlowStart(t.Context(), 100, func(context.Context) error { return nil })
+	if done != 100 || err != nil {
+		t.Errorf("%d, %v", done, err)
+	}
+	done, err = SlowStart(t.Context(), 100, func(context.Context) error { calls++; return full })
+	if done != 0 || !errors.Is(err, full) || calls != 1 {
+		t.Errorf("%d, %v after %d calls", done, err, calls)
+	}
+}
+
+func TestExpectations(t *testing.T) {
+	e := NewExpectations()
+	check := func(what string, want bool) {
+		t.Helper()
+		if got := e.Satisfied("rs"); got != want {
+			t.Errorf("%s: satisfied %v", what, got)
+		}
+	}
+	check("at first", true)
+	e.ExpectCreations("rs", 2)
+	check("two creations under way", false)
+	e.ObserveCreation("rs")
+	check("one seen", false)
+	e.ObserveCreation("rs")
+	check("both seen", true)
+	e.ExpectDeletions("rs", "a", "b")
+	e.ObserveDeletion("rs", "a")
+	e.ObserveDeletion("rs", "a")
+	check("one of two deletions seen twice", false)
+	e.ObserveDeletion("rs", "b")
+	check("both deletions seen", true)
+	e.ExpectCreations("rs", 1)
+	e.Forget("rs")
+	check("forgotten", true)
+}

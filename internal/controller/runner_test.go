@@ -1,0 +1,150 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// provider hands out one fake client and notes who asked.
+type provider struct {
+	client *client.Client
+	mu     sync.Mutex
+	users  []string
+}
+
+func (p *provider) As(user string, _ ...string) (*client.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users = append(p.users, user)
+	return p.client, nil
+}
+
+func fakeProvider() (*provider, informers.SharedInformerFactory) {
+	kube := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
+	factory := informers.NewSharedInformerFactory(kube, 0)
+	return &provider{client: &client.Client{Kubernetes: kube, Informers: factory}}, factory
+}
+
+// A controller that fails, panics or returns is started again with a
+// back-off, and the others do not notice.
+func TestRunnerRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := fakeProvider()
+		var starts []time.Duration
+		begin := time.Now()
+		steady := 0
+		runner := controller.Runner{
+			Provider: p, Options: controller.DefaultOptions(), Informers: t.Context(),
+			Controllers: []controller.Descriptor{
+				{Name: "fails", ServiceAccount: "one", New: func(*controller.Env) (controller.Controller, error) {
+					starts = append(starts, time.Since(begin))
+					switch len(starts) {
+					case 1:
+						return nil, errors.New("cannot be built")
+					case 2:
+						return controller.Func(func(context.Context) error { panic("at once") }), nil
+					case 3:
+						return controller.Func(func(context.Context) error { return nil }), nil
+					}
+					return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+				}},
+				{Name: "steady", ServiceAccount: "two", New: func(*controller.Env) (controller.Controller, error) {
+					steady++
+					return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+				}},
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- runner.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(starts) != 4 || starts[1] != time.Second || starts[2] != 3*time.Second || starts[3] != 7*time.Second {
+			t.Errorf("started at %v", starts)
+		}
+		if steady != 1 {
+			t.Errorf("the steady one was started %d times", steady)
+		}
+		if got := strings.Join(p.users, " "); got != "system:serviceaccount:kube-system:one system:serviceaccount:kube-system:two" {
+			t.Errorf("identities: %s", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Serve gives its handlers back: a controller that is started again gets
+// every object anew, and none of the events twice.
+func TestServeCanBeRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, factory := fakeProvider()
+		process, stop := context.WithCancel(t.Context())
+		env := &controller.Env{Client: p.client, StartInformers: func() { factory.Start(process.Done()) }}
+		informer := factory.Core().V1().ConfigMaps().Informer()
+		for range 2 {
+			ctx, cancel := context.WithCancel(process)
+			seen := 0
+			var queue *controller.Queue[controller.Key]
+			synced := map[controller.Key]int{}
+			queue = controller.NewQueue("test", func(_ context.Context, key controller.Key) error {
+				if synced[key]++; synced[key] == 1 {
+					panic("the first time")
+				}
+				return nil
+			})
+			done := make(chan error, 1)
+			go func() {
+				done <- controller.Serve(ctx, env, []controller.Source{
+					controller.On(informer, func(_, new *v1.ConfigMap) {
+						seen++
+						queue.Add(cache.MetaObjectToName(new))
+					}),
+				}, queue.Workers(2))
+			}()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if seen != 1 || synced[controller.Key{Namespace: "default", Name: "a"}] != 2 {
+				t.Errorf("%d events, syncs %v", seen, synced)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		stop()
+		factory.Shutdown()
+	})
+}
+
+// A panic in a handler ends the controller, not the process.
+func TestHandlerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, factory := fakeProvider()
+		process, stop := context.WithCancel(t.Context())
+		env := &controller.Env{Client: p.client, StartInformers: func() { factory.Start(process.Done()) }}
+		err := controller.Serve(process, env, []controller.Source{
+			controller.On(factory.Core().V1().ConfigMaps().Informer(), func(_, _ *v1.ConfigMap) { panic("oh") }),
+		}, func(ctx context.Context) error { <-ctx.Done(); return nil })
+		if err == nil || !strings.Contains(err.Error(), "panic in an event handler: oh") {
+			t.Errorf("got %v", err)
+		}
+		stop()
+		factory.Shutdown()
+	})
+}
