@@ -2,8 +2,10 @@ package core
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -13,7 +15,7 @@ func podWarnings(_ *resource.Request, p, old *corev1.Pod) []string {
 	if old != nil && equal(p.Spec, old.Spec) && equal(p.Annotations, old.Annotations) {
 		return nil
 	}
-	return templateWarnings(podAsTemplate(p), field.NewPath(""))
+	return templateWarnings(podAsTemplate(p), nil)
 }
 
 // PodTemplateWarnings lists what is accepted in a template but will not do
@@ -27,11 +29,11 @@ func PodTemplateWarnings(template, old *corev1.PodTemplateSpec, path *field.Path
 
 // deprecatedNodeLabels are node labels that have been replaced.
 var deprecatedNodeLabels = map[string]string{
-	"beta.kubernetes.io/arch":                  `use "kubernetes.io/arch" instead`,
-	"beta.kubernetes.io/os":                    `use "kubernetes.io/os" instead`,
-	"failure-domain.beta.kubernetes.io/region": `use "topology.kubernetes.io/region" instead`,
-	"failure-domain.beta.kubernetes.io/zone":   `use "topology.kubernetes.io/zone" instead`,
-	"beta.kubernetes.io/instance-type":         `use "node.kubernetes.io/instance-type" instead`,
+	"beta.kubernetes.io/arch":                  `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+	"beta.kubernetes.io/os":                    `deprecated since v1.14; use "kubernetes.io/os" instead`,
+	"failure-domain.beta.kubernetes.io/region": `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+	"failure-domain.beta.kubernetes.io/zone":   `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
 }
 
 func templateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
@@ -40,7 +42,16 @@ func templateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	spec := path.Child("spec")
 	for key := range t.Spec.NodeSelector {
 		if message, ok := deprecatedNodeLabels[key]; ok {
-			warn("%s: %s", spec.Child("nodeSelector").Key(key), deprecatedSince(key, message))
+			warn("%s: %s", spec.Child("nodeSelector").Key(key), message)
+		}
+	}
+	warnings = append(warnings, schedulingWarnings(&t.Spec, spec)...)
+	for key := range t.Annotations {
+		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
+			warn(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, path.Child("metadata", "annotations").Key(key))
+		}
+		if key == seccompPodAnnotation || strings.HasPrefix(key, seccompContainerAnnotation) {
+			warn(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, path.Child("metadata", "annotations").Key(key))
 		}
 	}
 	for i, alias := range t.Spec.ImagePullSecrets {
@@ -77,12 +88,65 @@ func templateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	return warnings
 }
 
-func deprecatedSince(label, message string) string {
-	switch label {
-	case "beta.kubernetes.io/arch", "beta.kubernetes.io/os":
-		return "deprecated since v1.14; " + message
+// Annotations that once had the seccomp profiles.
+const (
+	seccompPodAnnotation       = "seccomp.security.alpha.kubernetes.io/pod"
+	seccompContainerAnnotation = "container.seccomp.security.alpha.kubernetes.io/"
+)
+
+// schedulingWarnings find node labels that have been replaced, and selectors
+// that select nothing.
+func schedulingWarnings(s *corev1.PodSpec, spec *field.Path) []string {
+	var warnings []string
+	label := func(key string, at *field.Path) {
+		if message, ok := deprecatedNodeLabels[key]; ok {
+			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", at, key, message))
+		}
 	}
-	return "deprecated since v1.17; " + message
+	empty := func(selector *metav1.LabelSelector, at *field.Path) {
+		if selector == nil {
+			warnings = append(warnings, fmt.Sprintf("%s: a null labelSelector results in matching no pod", at.Child("labelSelector")))
+		}
+	}
+	for i := range s.TopologySpreadConstraints {
+		at := spec.Child("topologySpreadConstraints").Index(i)
+		label(s.TopologySpreadConstraints[i].TopologyKey, at.Child("topologyKey"))
+		empty(s.TopologySpreadConstraints[i].LabelSelector, at)
+	}
+	if s.Affinity == nil {
+		return warnings
+	}
+	if node := s.Affinity.NodeAffinity; node != nil {
+		at := spec.Child("affinity", "nodeAffinity")
+		term := func(t *corev1.NodeSelectorTerm, at *field.Path) {
+			for i := range t.MatchExpressions {
+				label(t.MatchExpressions[i].Key, at.Child("matchExpressions").Index(i).Child("key"))
+			}
+		}
+		if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for i := range required.NodeSelectorTerms {
+				term(&required.NodeSelectorTerms[i], at.Child(requiredTerms, "nodeSelectorTerms").Index(i))
+			}
+		}
+		for i := range node.PreferredDuringSchedulingIgnoredDuringExecution {
+			term(&node.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, at.Child(preferredTerms).Index(i).Child("preference"))
+		}
+	}
+	pods := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
+		for i := range required {
+			empty(required[i].LabelSelector, at.Child(requiredTerms).Index(i))
+		}
+		for i := range preferred {
+			empty(preferred[i].PodAffinityTerm.LabelSelector, at.Child(preferredTerms).Index(i).Child("podAffinityTerm"))
+		}
+	}
+	if a := s.Affinity.PodAffinity; a != nil {
+		pods(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, spec.Child("affinity", "podAffinity"))
+	}
+	if a := s.Affinity.PodAntiAffinity; a != nil {
+		pods(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, spec.Child("affinity", "podAntiAffinity"))
+	}
+	return warnings
 }
 
 func volumeWarnings(v *corev1.VolumeSource, path *field.Path) []string {

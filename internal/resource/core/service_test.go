@@ -1,0 +1,100 @@
+package core_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+)
+
+func newService(t *testing.T, spec string) *corev1.Service {
+	t.Helper()
+	r := core.Services()
+	s := r.Hub().New().(*corev1.Service)
+	s.Name, s.Namespace, s.UID, s.ResourceVersion = "s", "default", "u", "1"
+	if err := yaml.Unmarshal([]byte(spec), &s.Spec); err != nil {
+		t.Fatal(err)
+	}
+	r.Hub().Default(s)
+	return s
+}
+
+// A change of type drops what the old type had been given, and keeps what a
+// client leaves out and the new type still needs.
+func TestServiceUpdate(t *testing.T) {
+	for name, test := range map[string]struct{ old, next, want, problem string }{
+		"node ports stay": {
+			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80, nodePort: 30080}]}",
+			next: "{type: LoadBalancer, ports: [{port: 80}]}",
+			want: "10.0.0.1 30080",
+		},
+		"node ports go": {
+			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80, nodePort: 30080}]}",
+			next: "{type: ClusterIP, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80, nodePort: 30080}]}",
+			want: "10.0.0.1 0",
+		},
+		"the address goes": {
+			old:  "{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}",
+			next: "{type: ExternalName, externalName: a.example, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}",
+			want: " 0",
+		},
+		"the address cannot change": {
+			old:     "{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}",
+			next:    "{clusterIP: 10.0.0.2, clusterIPs: [10.0.0.2], ports: [{port: 80}]}",
+			want:    "10.0.0.2 0",
+			problem: `spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, next := newService(t, test.old), newService(t, test.next)
+			errs := resource.BeforeUpdate(core.Services(), &resource.Request{Namespace: "default"}, next, old)
+			got := strings.TrimSpace(next.Spec.ClusterIP) + " " + itoa(next.Spec.Ports[0].NodePort)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+			var problem string
+			if len(errs) > 0 {
+				problem = errs[0].Error()
+			}
+			if diff := cmp.Diff(test.problem, problem); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func itoa(n int32) string {
+	encoded, _ := yaml.Marshal(n)
+	return strings.TrimSpace(string(encoded))
+}
+
+func TestServiceFamilies(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	for name, test := range map[string]struct {
+		spec    string
+		cluster []corev1.IPFamily
+		want    []corev1.IPFamily
+		policy  corev1.IPFamilyPolicy
+	}{
+		"plain":                     {"{}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, corev1.IPFamilyPolicySingleStack},
+		"of the address":            {"{clusterIPs: ['fd00::1']}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v6}, corev1.IPFamilyPolicySingleStack},
+		"two if possible":           {"{ipFamilyPolicy: PreferDualStack}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyPreferDualStack},
+		"one if there is 1":         {"{ipFamilyPolicy: PreferDualStack}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, corev1.IPFamilyPolicyPreferDualStack},
+		"two addresses":             {"{clusterIPs: [10.0.0.1, 'fd00::1']}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyRequireDualStack},
+		"headless, selects nothing": {"{clusterIPs: [None]}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyRequireDualStack},
+	} {
+		s := newService(t, test.spec)
+		core.AssignServiceFamilies(s, nil, test.cluster)
+		if diff := cmp.Diff(test.want, s.Spec.IPFamilies); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if *s.Spec.IPFamilyPolicy != test.policy {
+			t.Errorf("%s: policy %s, want %s", name, *s.Spec.IPFamilyPolicy, test.policy)
+		}
+	}
+}
