@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
+	"github.com/coracle-io/coracle/internal/controllers/volumebinder"
 	"github.com/coracle-io/coracle/internal/controllers/volumeprotection"
 )
 
@@ -44,6 +45,7 @@ func Controllers() []controller.Descriptor {
 		ttlafterfinished.Descriptor,
 		clusterroleaggregation.Descriptor,
 		disruption.Descriptor,
+		volumebinder.Descriptor,
 		volumeprotection.Claims,
 		volumeprotection.Volumes,
 		endpoints.Descriptor,
