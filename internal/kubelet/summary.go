@@ -11,6 +11,7 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
@@ -43,12 +44,12 @@ func (b backend) Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Sum
 		}
 		var cores uint64
 		for _, s := range byPod[string(pod.UID)] {
-			c := containerStats(s)
-			for _, running := range observed.Running() {
-				if running.ID == s.GetAttributes().GetId() {
-					c.StartTime = metav1.NewTime(running.StartedAt)
-				}
+			running := observed.FindID(s.GetAttributes().GetId())
+			if running == nil || running.State != cri.Running {
+				continue
 			}
+			c := containerStats(s)
+			c.StartTime = metav1.NewTime(running.StartedAt)
 			if c.CPU != nil && c.CPU.UsageNanoCores != nil {
 				cores += *c.CPU.UsageNanoCores
 			}

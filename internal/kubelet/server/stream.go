@@ -12,8 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // flusher passes each write on at once.
@@ -179,7 +181,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.config.Backend.Exec(r.Context(), request)
-	s.forward(w, r, location, err)
+	s.forward(w, r, location, err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +196,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.config.Backend.Attach(r.Context(), request)
-	s.forward(w, r, location, err)
+	s.forward(w, r, location, err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -217,16 +219,24 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		request.Port = append(request.Port, int32(port))
 	}
 	location, err := s.config.Backend.PortForward(r.Context(), request)
-	s.forward(w, r, location, err)
+	s.forward(w, r, location, err, streamproxy.Options{})
 }
 
-// forward joins the request's connection with the runtime's streaming server.
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, location *url.URL, err error) {
+// forward joins the request's connection with the runtime's streaming server,
+// which speaks SPDY: newer WebSocket protocols are translated (KEP-4006).
+func (s *Server) forward(w http.ResponseWriter, r *http.Request, location *url.URL, err error, o streamproxy.Options) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(location, nil, false, true, responder{}).ServeHTTP(w, r)
+	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, nil, false, true, responder{})
+	switch {
+	case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
+		handler = streamproxy.NewStreamTranslatorHandler(location, nil, 0, o)
+	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
+		handler = streamproxy.NewTunnelingHandler(handler)
+	}
+	handler.ServeHTTP(w, r)
 }
 
 type responder struct{}

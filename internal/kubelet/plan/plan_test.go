@@ -1,0 +1,205 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+// observed reads a pod's state from a line: "box" or "deadbox", then
+// containers as name:state, newest first. A state is running, created,
+// unknown or an exit code; "old/" before a name puts it into an earlier sandbox.
+func observed(line string) *cri.Pod {
+	p := &cri.Pod{}
+	for i, word := range strings.Fields(line) {
+		if strings.HasSuffix(word, "box") {
+			p.Sandboxes = append(p.Sandboxes, &cri.Sandbox{ID: "box", Ready: word == "box", IPs: []string{"10.0.0.1"}, CreatedAt: now.Add(-time.Hour)})
+			continue
+		}
+		name, state, _ := strings.Cut(word, ":")
+		sandbox := "box"
+		if rest, ok := strings.CutPrefix(name, "old/"); ok {
+			name, sandbox = rest, "gone"
+		}
+		c := &cri.Container{ID: name + "-id", Name: name, SandboxID: sandbox, CreatedAt: now.Add(-time.Duration(i) * time.Second), FinishedAt: now}
+		c.Hash = Hash(&v1.Container{Name: name, Image: "img"})
+		switch state {
+		case "running":
+			c.State = cri.Running
+		case "created":
+			c.State = cri.Created
+		case "unknown":
+			c.State = cri.Unknown
+		case "changed":
+			c.State, c.Hash = cri.Running, "other"
+		default:
+			c.State = cri.Exited
+			_, _ = fmt.Sscan(state, &c.ExitCode)
+		}
+		p.Containers = append(p.Containers, c)
+	}
+	return p
+}
+
+// podOf makes a pod from names: "i-" begins an init container, "s-" a sidecar,
+// "e-" an ephemeral container.
+func podOf(policy v1.RestartPolicy, names string) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy}}
+	always := v1.ContainerRestartPolicyAlways
+	for _, name := range strings.Fields(names) {
+		c := v1.Container{Name: name, Image: "img"}
+		prefix, _, _ := strings.Cut(name, "-")
+		switch prefix {
+		case "i":
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		case "s":
+			c.RestartPolicy = &always
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		case "e":
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon(c)})
+		default:
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+	}
+	return p
+}
+
+// text writes a plan down in one line.
+func text(p Plan) string {
+	var out []string
+	if p.KillPod {
+		out = append(out, "kill-pod")
+	}
+	for _, k := range p.Kill {
+		out = append(out, "kill "+k.Name+" "+k.Reason)
+	}
+	if p.CreateSandbox {
+		out = append(out, fmt.Sprintf("sandbox %d", p.Attempt))
+	}
+	for _, s := range p.Start {
+		out = append(out, fmt.Sprintf("start %s %d", s.Container.Name, s.RestartCount))
+	}
+	var waiting []string
+	for name := range p.Waiting {
+		waiting = append(waiting, "wait "+name)
+	}
+	slices.Sort(waiting)
+	return strings.Join(append(out, waiting...), ", ")
+}
+
+func TestCompute(t *testing.T) {
+	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	for _, test := range []struct {
+		policy   v1.RestartPolicy
+		pod      string
+		observed string
+		unwell   string // containers whose liveness probe fails
+		waits    string // containers that are backing off
+		want     string
+	}{
+		{always, "a b", "", "", "", "sandbox 0, start a 0, start b 0"},
+		{always, "a b", "box a:running b:running", "", "", ""},
+		{always, "a b", "box b:running", "", "", "start a 0"},
+		{always, "a", "box a:1", "", "", "start a 1"},
+		{always, "a", "box a:0", "", "", "start a 1"},
+		{always, "a", "box a:1", "", "a", "wait a"},
+		{always, "a b", "box a:running b:1", "", "b", "wait b"},
+		{onFailure, "a", "box a:1", "", "", "start a 1"},
+		{onFailure, "a b", "box a:0 b:running", "", "", ""},
+		{onFailure, "a", "box a:0", "", "", "kill-pod"},
+		{never, "a b", "box a:1 b:running", "", "", ""},
+		{never, "a b", "box a:1 b:0", "", "", "kill-pod"},
+		{always, "a", "box a:created", "", "", "start a 0"},
+		{always, "a", "box a:unknown", "", "", "kill a Unknown, start a 1"},
+		{always, "a b", "box a:changed b:running", "", "", "kill a DefinitionChanged, start a 1"},
+		{never, "a", "box a:changed", "", "", "kill a DefinitionChanged, start a 1"},
+		{always, "a", "box a:running", "a", "", "kill a LivenessProbe, start a 1"},
+		{never, "a", "box a:running", "a", "", "kill a LivenessProbe"},
+
+		{always, "a", "deadbox a:137", "", "", "kill-pod, sandbox 1, start a 1"},
+		{never, "a", "deadbox a:137", "", "", "kill-pod"},
+		{onFailure, "a b", "deadbox a:0 b:137", "", "", "kill-pod, sandbox 1, start b 1"},
+		{always, "i-x a", "deadbox a:137 i-x:0", "", "", "kill-pod, sandbox 1, start i-x 1"},
+
+		{always, "i-x i-y a", "", "", "", "sandbox 0, start i-x 0"},
+		{always, "i-x i-y a", "box", "", "", "start i-x 0"},
+		{always, "i-x i-y a", "box i-x:running", "", "", ""},
+		{always, "i-x i-y a", "box i-x:0", "", "", "start i-y 0"},
+		{always, "i-x i-y a", "box i-y:0 i-x:0", "", "", "start a 0"},
+		{always, "i-x a", "box i-x:1", "", "", "start i-x 1"},
+		{always, "i-x a", "box i-x:1", "", "i-x", "wait i-x"},
+		{never, "i-x a", "box i-x:1", "", "", "kill-pod"},
+		{always, "i-x a", "box a:1", "", "", "start a 1"},
+		{always, "i-x a", "box old/i-x:0", "", "", "start i-x 1"},
+
+		{always, "s-x i-y a", "box", "", "", "start s-x 0"},
+		{always, "s-x i-y a", "box s-x:running", "", "", "start i-y 0"},
+		{always, "s-x a", "box s-x:running a:running", "", "", ""},
+		{never, "s-x a", "box a:running s-x:1", "", "", "start s-x 1"},
+		{never, "s-x a", "box a:0 s-x:running", "", "", "kill-pod"},
+		{always, "s-x a", "box a:running s-x:running", "s-x", "", "kill s-x LivenessProbe, start s-x 1"},
+
+		{always, "a e-d", "box a:running", "", "", "start e-d 0"},
+		{always, "a e-d", "box a:running e-d:0", "", "", ""},
+	} {
+		t.Run(fmt.Sprintf("%s %s | %s", test.policy, test.pod, test.observed), func(t *testing.T) {
+			got := Compute(Input{
+				Pod: podOf(test.policy, test.pod), Observed: observed(test.observed), Now: now,
+				Liveness: func(id string) Result {
+					if slices.Contains(strings.Fields(test.unwell), strings.TrimSuffix(id, "-id")) {
+						return Failure
+					}
+					return Success
+				},
+				NotBefore: func(c *v1.Container, finished time.Time) (time.Time, time.Duration) {
+					if slices.Contains(strings.Fields(test.waits), c.Name) {
+						return finished.Add(10 * time.Second), 10 * time.Second
+					}
+					return finished, 0
+				},
+			})
+			if text(got) != test.want {
+				t.Errorf("got  %q\nwant %q", text(got), test.want)
+			}
+		})
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
+	at := now
+	var got []time.Duration
+	for range 8 {
+		until, delay := b.Until("a", at)
+		got = append(got, delay)
+		b.Started("a", at, until)
+		at = until.Add(time.Second)
+	}
+	want := []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute}
+	if !slices.Equal(got, want) {
+		t.Errorf("delays %v, want %v", got, want)
+	}
+	if _, delay := b.Until("a", at.Add(11*time.Minute)); delay != 0 {
+		t.Errorf("a container that ran for eleven minutes still waits %s", delay)
+	}
+}
+
+func TestShouldRestartByRule(t *testing.T) {
+	p := podOf(v1.RestartPolicyNever, "a")
+	never := v1.ContainerRestartPolicyNever
+	c := &p.Spec.Containers[0]
+	c.RestartPolicy = &never
+	c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+	if !ShouldRestart(p, c, 42) || ShouldRestart(p, c, 1) {
+		t.Error("the rule for exit code 42 is not obeyed")
+	}
+}
