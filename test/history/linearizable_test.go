@@ -79,8 +79,6 @@ func (h truth) checkLinearizable(t *testing.T, ops []operation, keys int) {
 				op.stop = 1 << 62
 				add(op, op.key, access{op.verb, op.expect.value, op.value}, outcome{code: http.StatusOK})
 			}
-		case op.expect.revision == 1:
-			// The client did not know what it would replace; a refusal says nothing.
 		default:
 			add(op, op.key, access{op.verb, op.expect.value, op.value}, outcome{code: op.code})
 		}

@@ -77,13 +77,16 @@ func (w *workload) write(client, keys int) {
 	}
 }
 
+// somethingThere is the revision of a key that exists, not known as what.
+const somethingThere = -1
+
 // choose picks what to do with a key by what is known of it.
 func choose(random *rand.Rand, known item) verb {
 	n := random.IntN(10)
 	switch {
 	case n == 0:
 		return list
-	case n <= 2:
+	case n <= 2 || known.revision == somethingThere:
 		return get
 	case known.revision == 0:
 		return create
@@ -123,8 +126,8 @@ func (op *operation) learn(known map[string]item) {
 		known[op.key] = op.found[op.key]
 	case (op.code == http.StatusOK || op.code == http.StatusCreated) && op.verb != remove:
 		known[op.key] = item{op.value, op.revision}
-	case op.code == http.StatusConflict && op.verb == create:
-		known[op.key] = item{revision: 1} // something is there: find out by failing
+	case op.code == http.StatusConflict:
+		known[op.key] = item{revision: somethingThere}
 	default:
 		delete(known, op.key)
 	}

@@ -1,0 +1,112 @@
+package client_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-io/coracle/internal/client"
+)
+
+// tokenServer hands out tokens "token-1", "token-2", ... and keeps who came
+// with what. It refuses the tokens that were revoked.
+type tokenServer struct {
+	mu       sync.Mutex
+	issued   int
+	accounts int
+	revoked  string
+	seen     []string
+}
+
+func (s *tokenServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	encoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})
+	w.Header().Set("Content-Type", "application/json")
+	status := func(code int, reason metav1.StatusReason) {
+		w.WriteHeader(code)
+		_ = encoder.Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)}, w)
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/serviceaccounts"):
+		s.accounts++
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"job-controller"}}`))
+	case strings.HasSuffix(r.URL.Path, "/token") && s.accounts == 0:
+		status(http.StatusNotFound, metav1.StatusReasonNotFound)
+	case strings.HasSuffix(r.URL.Path, "/token"):
+		s.issued++
+		w.WriteHeader(http.StatusCreated)
+		_ = encoder.Encode(&authenticationv1.TokenRequest{
+			TypeMeta: metav1.TypeMeta{Kind: "TokenRequest", APIVersion: "authentication.k8s.io/v1"},
+			Status:   authenticationv1.TokenRequestStatus{Token: "token-" + string(rune('0'+s.issued)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))},
+		}, w)
+	case token == s.revoked:
+		status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	default:
+		s.seen = append(s.seen, token)
+		_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
+	}
+}
+
+func TestRemoteServiceAccountTokens(t *testing.T) {
+	s := &tokenServer{}
+	listener := httptest.NewServer(s)
+	defer listener.Close()
+	defer listener.CloseClientConnections()
+	provider, err := client.NewRemote(&rest.Config{Host: listener.URL, BearerToken: "own"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(user string) error {
+		c, err := provider.As(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Kubernetes.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		return err
+	}
+	if err := get("system:kube-controller-manager"); err != nil {
+		t.Error(err)
+	}
+	account, err := provider.As("system:serviceaccount:kube-system:job-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := account.Kubernetes.CoreV1().Pods("default")
+	for range 2 {
+		if _, err := pods.Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	s.mu.Lock()
+	s.revoked = "token-1"
+	s.mu.Unlock()
+	if _, err := pods.Get(t.Context(), "a", metav1.GetOptions{}); err == nil {
+		t.Error("a revoked token was accepted")
+	}
+	if _, err := pods.Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+		t.Errorf("after a refusal: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got, want := strings.Join(s.seen, " "), "own token-1 token-1 token-2"; got != want || s.accounts != 1 {
+		t.Errorf("tokens %s, %d accounts made; want %s and one", got, s.accounts, want)
+	}
+	for _, name := range []string{"pods", "nodes", "endpoints", "services"} {
+		if informer := account.Watch(schema.GroupVersionResource{Version: "v1", Resource: name}, "", nil); informer == nil {
+			t.Errorf("no informer of %s", name)
+		}
+	}
+}

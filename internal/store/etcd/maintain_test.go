@@ -1,0 +1,24 @@
+package etcd
+
+import "testing"
+
+func TestDecide(t *testing.T) {
+	const mb = 1 << 20
+	for _, tt := range []struct {
+		name  string
+		sizes sizes
+		want  action
+	}{
+		{"new", sizes{file: mb, used: mb, quota: 8192 * mb}, nothing},
+		{"small and mostly free", sizes{file: 60 * mb, used: mb, quota: 8192 * mb}, nothing},
+		{"large and mostly free", sizes{file: 200 * mb, used: 50 * mb, quota: 8192 * mb}, defragment},
+		{"large and used", sizes{file: 4000 * mb, used: 3900 * mb, quota: 8192 * mb}, nothing},
+		{"near the quota with something free", sizes{file: 7000 * mb, used: 6000 * mb, quota: 8192 * mb}, defragment},
+		{"near the quota and used", sizes{file: 7000 * mb, used: 6900 * mb, quota: 8192 * mb}, nothing},
+		{"alarm", sizes{file: 8192 * mb, used: 8192 * mb, quota: 8192 * mb, alarm: true}, reclaim},
+	} {
+		if got := decide(tt.sizes); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
