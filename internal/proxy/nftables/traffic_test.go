@@ -1,0 +1,372 @@
+package nftables
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/proxy"
+)
+
+// lab is a node with pods, each in a network namespace of its own:
+//
+//	client 10.9.1.2 ─┐
+//	pod a  10.9.1.3 ─┤ bridge-less veths, routed by the node 10.9.1.1
+//	pod b  10.9.1.4 ─┘
+type lab struct {
+	t       *testing.T
+	node    netns.NsHandle
+	members map[string]netns.NsHandle
+	backend *Backend
+}
+
+var podCIDR = netip.MustParsePrefix("10.9.1.0/24")
+
+// in runs f in a network namespace, on a thread that is thrown away after.
+func in(t *testing.T, ns netns.NsHandle, f func() error) {
+	t.Helper()
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if err := netns.Set(ns); err != nil {
+			failed <- err
+			return
+		}
+		failed <- f()
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newNamespace makes a network namespace with loopback up.
+func newNamespace(t *testing.T) netns.NsHandle {
+	t.Helper()
+	made := make(chan netns.NsHandle)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := netns.New()
+		if err != nil {
+			t.Error(err)
+		}
+		made <- ns
+	}()
+	ns := <-made
+	t.Cleanup(func() { _ = ns.Close() })
+	in(t, ns, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	return ns
+}
+
+func newLab(t *testing.T, members map[string]string) *lab {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root for network namespaces")
+	}
+	l := &lab{t: t, node: newNamespace(t), members: map[string]netns.NsHandle{}}
+	in(t, l.node, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
+	i := 0
+	for name, address := range members {
+		ns := newNamespace(t)
+		l.members[name] = ns
+		near := fmt.Sprintf("v%d", i)
+		i++
+		in(t, l.node, func() error {
+			veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: near}, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns)}
+			if err := netlink.LinkAdd(veth); err != nil {
+				return err
+			}
+			link, err := netlink.LinkByName(near)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(link, mustAddr("10.9.1.1/32")); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(link); err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: mustAddr(address + "/32").IPNet})
+		})
+		in(t, ns, func() error {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(link, mustAddr(address+"/32")); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(link); err != nil {
+				return err
+			}
+			gateway := mustAddr("10.9.1.1/32")
+			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: gateway.IPNet}); err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.IP})
+		})
+	}
+	l.backend = New(Config{Table: "coracle-test", ClusterCIDRs: []netip.Prefix{podCIDR}, NetNS: int(l.node)})
+	return l
+}
+
+func mustAddr(s string) *netlink.Addr {
+	a, err := netlink.ParseAddr(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// serve answers each TCP connection to a member's port with the member's name
+// and the client's address.
+func (l *lab) serve(member string, port int) {
+	l.t.Helper()
+	var listener net.Listener
+	in(l.t, l.members[member], func() (err error) {
+		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
+		return err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "%s %s", member, c.RemoteAddr().(*net.TCPAddr).IP)
+			_ = c.Close()
+		}
+	}()
+	l.t.Cleanup(func() { _ = listener.Close(); <-done })
+}
+
+// ask connects from a namespace and returns who answered, and from which
+// address it saw the client.
+func (l *lab) ask(from netns.NsHandle, address string) (name, client string, err error) {
+	l.t.Helper()
+	in(l.t, from, func() error {
+		var c net.Conn
+		if c, err = net.DialTimeout("tcp", address, 2*time.Second); err != nil {
+			return nil
+		}
+		defer c.Close()
+		content, readErr := io.ReadAll(c)
+		if err = readErr; err == nil {
+			_, err = fmt.Sscan(string(content), &name, &client)
+		}
+		return nil
+	})
+	return name, client, err
+}
+
+func (l *lab) apply(ports ...*proxy.ServicePort) {
+	l.t.Helper()
+	if err := l.backend.Apply(rulesOf(ports...)); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func rulesOf(ports ...*proxy.ServicePort) proxy.Rules {
+	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{}, HostPorts: map[proxy.HostPortKey]netip.AddrPort{}}
+	for i, p := range ports {
+		rules.Services[proxy.PortName{
+			NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("s%d", i)},
+			Port:           "http", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol,
+		}] = p
+	}
+	return rules
+}
+
+func endpoints(list ...string) []netip.AddrPort {
+	var result []netip.AddrPort
+	for _, s := range list {
+		result = append(result, netip.MustParseAddrPort(s))
+	}
+	return result
+}
+
+// answerers counts who answers n connections.
+func (l *lab) answerers(from netns.NsHandle, address string, n int) map[string]int {
+	l.t.Helper()
+	seen := map[string]int{}
+	for range n {
+		name, _, err := l.ask(from, address)
+		if err != nil {
+			name = "error"
+		}
+		seen[name]++
+	}
+	return seen
+}
+
+func TestTraffic(t *testing.T) {
+	l := newLab(t, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3", "b": "10.9.1.4"})
+	l.serve("a", 8080)
+	l.serve("b", 8080)
+	client := l.members["client"]
+	service := proxy.ServicePort{
+		ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080,
+		Cluster: endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
+	}
+
+	both := service
+	l.apply(&both)
+	if seen := l.answerers(client, "10.96.0.20:80", 40); seen["a"] < 5 || seen["b"] < 5 || seen["error"] > 0 {
+		t.Errorf("cluster IP from a pod: %v", seen)
+	}
+	if seen := l.answerers(l.node, "10.96.0.20:80", 40); seen["a"] < 5 || seen["b"] < 5 || seen["error"] > 0 {
+		t.Errorf("cluster IP from the node: %v", seen)
+	}
+	if seen := l.answerers(client, "10.9.1.1:30080", 40); seen["a"] < 5 || seen["b"] < 5 || seen["error"] > 0 {
+		t.Errorf("node port: %v", seen)
+	}
+	if _, from, err := l.ask(client, "10.96.0.20:80"); err != nil || from != "10.9.1.2" {
+		t.Errorf("a pod's address was not kept: %s %v", from, err)
+	}
+	if _, from, err := l.ask(client, "10.9.1.1:30080"); err != nil || from != "10.9.1.1" {
+		t.Errorf("node port with policy Cluster must be masqueraded: %s %v", from, err)
+	}
+
+	one := service
+	one.Cluster = endpoints("10.9.1.3:8080")
+	l.apply(&one)
+	if seen := l.answerers(client, "10.96.0.20:80", 10); seen["a"] != 10 {
+		t.Errorf("after an endpoint went: %v", seen)
+	}
+	if name, _, err := l.ask(l.members["a"], "10.96.0.20:80"); err != nil || name != "a" {
+		t.Errorf("a pod must reach itself through its Service: %s %v", name, err)
+	}
+
+	none := service
+	none.Cluster = nil
+	l.apply(&none)
+	for _, address := range []string{"10.96.0.20:80", "10.9.1.1:30080"} {
+		started := time.Now()
+		if _, _, err := l.ask(client, address); err == nil || time.Since(started) > time.Second {
+			t.Errorf("%s without endpoints must be rejected at once: %v after %v", address, err, time.Since(started))
+		}
+	}
+
+	sticky := service
+	sticky.Affinity = time.Hour
+	l.apply(&sticky)
+	if seen := l.answerers(client, "10.96.0.20:80", 20); len(seen) != 1 || seen["error"] > 0 {
+		t.Errorf("with affinity one client sees one endpoint: %v", seen)
+	}
+	first, _, _ := l.ask(client, "10.96.0.20:80")
+	l.apply(&sticky, &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.21"), Port: 81, Cluster: endpoints("10.9.1.4:8080")})
+	if seen := l.answerers(client, "10.96.0.20:80", 10); seen[first] != 10 {
+		t.Errorf("a change of another Service broke affinity to %s: %v", first, seen)
+	}
+
+	ranges := service
+	ranges.LoadBalancer = []netip.Addr{netip.MustParseAddr("203.0.113.7")}
+	ranges.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.9.1.2/32")}
+	ranges.External = []netip.Addr{netip.MustParseAddr("203.0.113.8")}
+	l.apply(&ranges)
+	if seen := l.answerers(client, "203.0.113.7:80", 5); seen["error"] > 0 {
+		t.Errorf("load balancer from an allowed range: %v", seen)
+	}
+	if seen := l.answerers(l.members["a"], "203.0.113.8:80", 5); seen["error"] > 0 {
+		t.Errorf("external IP: %v", seen)
+	}
+	if _, _, err := l.ask(l.members["a"], "203.0.113.7:80"); err == nil {
+		t.Error("load balancer answered a client out of its ranges")
+	}
+
+	local := service
+	local.ExternalLocal = true
+	local.Local = endpoints("10.9.1.4:8080")
+	l.backend = New(Config{Table: "coracle-test", NetNS: int(l.node)})
+	l.apply(&local)
+	if seen := l.answerers(client, "10.9.1.1:30080", 10); seen["b"] != 10 {
+		t.Errorf("external policy Local: %v", seen)
+	}
+	if _, from, err := l.ask(client, "10.9.1.1:30080"); err != nil || from != "10.9.1.2" {
+		t.Errorf("external policy Local must keep the client's address: %s %v", from, err)
+	}
+}
+
+func TestManyEndpointsAndHostPorts(t *testing.T) {
+	l := newLab(t, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"})
+	l.serve("a", 8080)
+	var many []netip.AddrPort
+	for i := range 1200 {
+		many = append(many, netip.AddrPortFrom(netip.MustParseAddr("10.9.1.3"), uint16(8080)), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(2 + i/250), byte(i % 250)}), 8080))
+	}
+	rules := rulesOf(&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: many[:1000]})
+	rules.HostPorts[proxy.HostPortKey{Port: 8888, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}] = netip.MustParseAddrPort("10.9.1.3:8080")
+	if err := l.backend.Apply(rules); err != nil {
+		t.Fatal(err)
+	}
+	if name, _, err := l.ask(l.members["client"], "10.9.1.1:8888"); err != nil || name != "a" {
+		t.Errorf("host port: %s %v", name, err)
+	}
+}
+
+func TestSurvivesTheLossOfItsTable(t *testing.T) {
+	l := newLab(t, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"})
+	l.serve("a", 8080)
+	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: endpoints("10.9.1.3:8080")}
+	l.apply(service)
+	if intact, err := l.backend.Intact(); err != nil || !intact {
+		t.Fatalf("intact = %v, %v right after Apply", intact, err)
+	}
+	if err := New(Config{Table: "coracle-test", NetNS: int(l.node)}).Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if intact, err := l.backend.Intact(); err != nil || intact {
+		t.Fatalf("intact = %v, %v without a table", intact, err)
+	}
+	l.apply(service)
+	if seen := l.answerers(l.members["client"], "10.96.0.20:80", 3); seen["a"] != 3 {
+		t.Errorf("after the repair: %v", seen)
+	}
+	for range 2 {
+		if err := l.backend.Remove(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkApplyOneChangeAmongManyServices(b *testing.B) {
+	t := &testing.T{}
+	ns := newNamespace(t)
+	defer ns.Close()
+	backend := New(Config{Table: "coracle-test", NetNS: int(ns)})
+	var ports []*proxy.ServicePort
+	for i := range 1000 {
+		ports = append(ports, &proxy.ServicePort{
+			ClusterIP: netip.AddrFrom4([4]byte{10, 96, byte(i / 250), byte(1 + i%250)}), Port: 80,
+			Cluster: endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
+		})
+	}
+	if err := backend.Apply(rulesOf(ports...)); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		changed := *ports[0]
+		changed.Cluster = endpoints(fmt.Sprintf("10.9.1.%d:8080", 1+i%200))
+		ports[0] = &changed
+		if err := backend.Apply(rulesOf(ports...)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
