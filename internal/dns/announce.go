@@ -1,0 +1,126 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+)
+
+// The Service has upstream's name, so that manifests and tools find it.
+const (
+	serviceNamespace = metav1.NamespaceSystem
+	serviceName      = "kube-dns"
+	managedBy        = "dns.coracle"
+)
+
+// announce makes the Service and this instance's EndpointSlices, tries again
+// until they are there, and takes the slices out when ctx ends.
+func (s *Server) announce(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		if err := s.publish(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
+			return false, nil
+		}
+		return true, nil
+	})
+	<-ctx.Done()
+	if err != nil {
+		return nil // ended before it was announced
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	slices := s.config.Client.Kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
+	for _, slice := range s.endpointSlices() {
+		if err := slices.Delete(last, slice.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).V(2).Info("Endpoints of the cluster DNS left behind", "slice", slice.Name, "err", err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) publish(ctx context.Context) error {
+	services := s.config.Client.Kubernetes.CoreV1().Services(serviceNamespace)
+	if _, err := services.Create(ctx, s.service(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create Service %s: %w", serviceName, err)
+	}
+	slices := s.config.Client.Kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
+	for _, want := range s.endpointSlices() {
+		have, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			_, err = slices.Create(ctx, want, metav1.CreateOptions{})
+		case err == nil && !(equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports)):
+			want.ResourceVersion = have.ResourceVersion
+			_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("write EndpointSlice %s: %w", want.Name, err)
+		}
+	}
+	return nil
+}
+
+// service has no selector: its endpoints are the instances themselves.
+func (s *Server) service() *v1.Service {
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: serviceName, Namespace: serviceNamespace,
+			Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS", "kubernetes.io/cluster-service": "true"},
+		},
+		Spec: v1.ServiceSpec{
+			ClusterIP: s.config.Announce[0], ClusterIPs: s.config.Announce,
+			Ports: []v1.ServicePort{
+				{Name: "dns", Protocol: v1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(int32(s.config.Port))},
+				{Name: "dns-tcp", Protocol: v1.ProtocolTCP, Port: 53, TargetPort: intstr.FromInt32(int32(s.config.Port))},
+			},
+		},
+	}
+}
+
+func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
+	byType := map[discoveryv1.AddressType][]string{}
+	for _, text := range s.config.Addresses {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.IsLoopback() {
+			continue
+		}
+		t := discoveryv1.AddressTypeIPv6
+		if ip.Is4() {
+			t = discoveryv1.AddressTypeIPv4
+		}
+		byType[t] = append(byType[t], text)
+	}
+	ready, port := true, int32(s.config.Port)
+	udp, tcp := v1.ProtocolUDP, v1.ProtocolTCP
+	udpName, tcpName := "dns", "dns-tcp"
+	var out []*discoveryv1.EndpointSlice
+	for t, addresses := range byType {
+		suffix := "-ipv4"
+		if t == discoveryv1.AddressTypeIPv6 {
+			suffix = "-ipv6"
+		}
+		out = append(out, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: serviceName + "-" + s.config.NodeName + suffix, Namespace: serviceNamespace,
+				Labels: map[string]string{discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: managedBy},
+			},
+			AddressType: t,
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses: addresses, NodeName: &s.config.NodeName,
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
+			}},
+			Ports: []discoveryv1.EndpointPort{{Name: &udpName, Protocol: &udp, Port: &port}, {Name: &tcpName, Protocol: &tcp, Port: &port}},
+		})
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+package dns
+
+import (
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Indexes of the informers.
+const (
+	byService = "dns-service" // EndpointSlices by namespace/service
+	byAddress = "dns-address" // Services by cluster IP, EndpointSlices by endpoint address
+)
+
+// informerView is the View of the objects that informers hold.
+type informerView struct {
+	services   cache.Indexer
+	slices     cache.Indexer
+	namespaces corelisters.NamespaceLister
+	synced     []cache.InformerSynced
+}
+
+func newInformerView(f informers.SharedInformerFactory) (*informerView, error) {
+	services := f.Core().V1().Services().Informer()
+	endpoints := f.Discovery().V1().EndpointSlices().Informer()
+	namespaces := f.Core().V1().Namespaces()
+	if err := services.AddIndexers(cache.Indexers{byAddress: func(obj any) ([]string, error) {
+		return obj.(*v1.Service).Spec.ClusterIPs, nil
+	}}); err != nil {
+		return nil, err
+	}
+	if err := endpoints.AddIndexers(cache.Indexers{
+		byService: func(obj any) ([]string, error) {
+			s := obj.(*discoveryv1.EndpointSlice)
+			if name := s.Labels[discoveryv1.LabelServiceName]; name != "" {
+				return []string{s.Namespace + "/" + name}, nil
+			}
+			return nil, nil
+		},
+		byAddress: func(obj any) ([]string, error) {
+			var ips []string
+			for _, e := range obj.(*discoveryv1.EndpointSlice).Endpoints {
+				ips = append(ips, e.Addresses...)
+			}
+			return ips, nil
+		},
+	}); err != nil {
+		return nil, err
+	}
+	return &informerView{
+		services: services.GetIndexer(), slices: endpoints.GetIndexer(), namespaces: namespaces.Lister(),
+		synced: []cache.InformerSynced{services.HasSynced, endpoints.HasSynced, namespaces.Informer().HasSynced},
+	}, nil
+}
+
+// Service implements View.
+func (v *informerView) Service(namespace, name string) *Service {
+	obj, exists, err := v.services.GetByKey(namespace + "/" + name)
+	if err != nil || !exists {
+		return nil
+	}
+	return v.convert(obj.(*v1.Service))
+}
+
+func (v *informerView) convert(s *v1.Service) *Service {
+	out := &Service{Namespace: s.Namespace, Name: s.Name}
+	if s.Spec.Type == v1.ServiceTypeExternalName {
+		out.ExternalName = s.Spec.ExternalName
+		return out
+	}
+	for _, text := range s.Spec.ClusterIPs {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out.ClusterIPs = append(out.ClusterIPs, ip.Unmap())
+		}
+	}
+	if len(out.ClusterIPs) > 0 {
+		for _, p := range s.Spec.Ports {
+			out.Ports = append(out.Ports, Port{Name: strings.ToLower(p.Name), Protocol: protocol(p.Protocol), Number: uint16(p.Port)})
+		}
+		return out
+	}
+	slices, err := v.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
+	if err != nil {
+		return out
+	}
+	for _, obj := range slices {
+		out.Endpoints = append(out.Endpoints, published(obj.(*discoveryv1.EndpointSlice))...)
+	}
+	return out
+}
+
+// published returns the endpoints of a slice that the DNS shows: the ready
+// ones (publishNotReadyAddresses makes them ready in the slice).
+func published(slice *discoveryv1.EndpointSlice) []Endpoint {
+	var ports []Port
+	for _, p := range slice.Ports {
+		if p.Port == nil || p.Name == nil || p.Protocol == nil {
+			continue
+		}
+		ports = append(ports, Port{Name: strings.ToLower(*p.Name), Protocol: protocol(*p.Protocol), Number: uint16(*p.Port)})
+	}
+	var out []Endpoint
+	for _, e := range slice.Endpoints {
+		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		for _, text := range e.Addresses {
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				continue
+			}
+			endpoint := Endpoint{Address: ip.Unmap(), Ports: ports}
+			if e.Hostname != nil {
+				endpoint.Hostname = strings.ToLower(*e.Hostname)
+			}
+			out = append(out, endpoint)
+		}
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) string {
+	if p == "" {
+		return "tcp"
+	}
+	return strings.ToLower(string(p))
+}
+
+// HasNamespace implements View.
+func (v *informerView) HasNamespace(name string) bool {
+	_, err := v.namespaces.Get(name)
+	return err == nil
+}
+
+// ServiceByIP implements View.
+func (v *informerView) ServiceByIP(ip netip.Addr) *Service {
+	found, err := v.services.ByIndex(byAddress, ip.String())
+	if err != nil || len(found) == 0 {
+		return nil
+	}
+	return v.convert(found[0].(*v1.Service))
+}
+
+// EndpointsByIP implements View: only endpoints with a hostname have a name
+// of their own to point back to.
+func (v *informerView) EndpointsByIP(ip netip.Addr) []Named {
+	found, err := v.slices.ByIndex(byAddress, ip.String())
+	if err != nil {
+		return nil
+	}
+	var out []Named
+	for _, obj := range found {
+		slice := obj.(*discoveryv1.EndpointSlice)
+		s := v.Service(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
+		if s == nil || !s.Headless() {
+			continue
+		}
+		for _, e := range published(slice) {
+			if e.Address == ip && e.Hostname != "" {
+				out = append(out, Named{Service: s, Endpoint: e})
+			}
+		}
+	}
+	return out
+}

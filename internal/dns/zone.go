@@ -1,0 +1,333 @@
+package dns
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// Service is what the zone needs of a Service.
+type Service struct {
+	Namespace, Name string
+	ExternalName    string       // of type ExternalName
+	ClusterIPs      []netip.Addr // empty for a headless one
+	Ports           []Port
+	Endpoints       []Endpoint // of a headless one, those to publish
+}
+
+// Headless reports whether clients get the endpoints themselves.
+func (s *Service) Headless() bool { return s.ExternalName == "" && len(s.ClusterIPs) == 0 }
+
+// Port is a named port; Protocol is tcp, udp or sctp.
+type Port struct {
+	Name, Protocol string
+	Number         uint16
+}
+
+// Endpoint is one address of a headless Service.
+type Endpoint struct {
+	Address  netip.Addr
+	Hostname string // "" has a name made of its address
+	Ports    []Port
+}
+
+func (e Endpoint) label() string {
+	if e.Hostname != "" {
+		return e.Hostname
+	}
+	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Address.StringExpanded())
+}
+
+// View is where the zone finds its data. It is read on every query.
+type View interface {
+	// Service returns nil if there is none.
+	Service(namespace, name string) *Service
+	HasNamespace(name string) bool
+	// ServiceByIP finds the Service of a cluster IP, EndpointsByIP the
+	// Services that publish an address, with the endpoint.
+	ServiceByIP(ip netip.Addr) *Service
+	EndpointsByIP(ip netip.Addr) []Named
+}
+
+// Named is an endpoint with the Service that publishes it.
+type Named struct {
+	Service  *Service
+	Endpoint Endpoint
+}
+
+// Zone answers for one cluster domain by the Kubernetes DNS specification 1.1
+// (github.com/kubernetes/dns, docs/specification.md):
+//
+//	SERVICE.NAMESPACE.svc.ZONE                 A, AAAA, CNAME
+//	_PORT._PROTOCOL.SERVICE.NAMESPACE.svc.ZONE SRV
+//	HOSTNAME.SERVICE.NAMESPACE.svc.ZONE        A, AAAA of a headless Service's endpoint
+//	1-2-3-4.NAMESPACE.pod.ZONE                 A
+//	4.3.2.1.in-addr.arpa                       PTR
+//	dns-version.ZONE                           TXT
+type Zone struct {
+	Domain string // with the final dot
+	TTL    uint32 // seconds
+	View   View
+}
+
+const schemaVersion = "1.1.0"
+
+// Answer fills in the reply to one question. It returns false if the question
+// is not this zone's.
+func (z *Zone) Answer(reply *dns.Msg, q dns.Question) bool {
+	name := strings.ToLower(q.Name)
+	if ip, ok := reverse(name); ok {
+		return z.answerPTR(reply, q, ip)
+	}
+	if name != z.Domain && !strings.HasSuffix(name, "."+z.Domain) {
+		return false
+	}
+	reply.Authoritative = true
+	labels := dns.SplitDomainName(strings.TrimSuffix(name, z.Domain))
+	if exists := z.answer(reply, q, labels); !exists {
+		reply.Rcode = dns.RcodeNameError
+	}
+	if len(reply.Answer) == 0 {
+		reply.Ns = append(reply.Ns, z.soa())
+	}
+	return true
+}
+
+// answer reports whether the name exists, with or without records of the type.
+func (z *Zone) answer(reply *dns.Msg, q dns.Question, labels []string) bool {
+	n := len(labels)
+	if n == 0 {
+		if q.Qtype == dns.TypeSOA {
+			reply.Answer = append(reply.Answer, z.soa())
+		}
+		return true
+	}
+	switch labels[n-1] {
+	case "dns-version":
+		if n == 1 && q.Qtype == dns.TypeTXT {
+			reply.Answer = append(reply.Answer, &dns.TXT{Hdr: z.header(q.Name, dns.TypeTXT), Txt: []string{schemaVersion}})
+		}
+		return n == 1
+	case "pod":
+		return z.answerPod(reply, q, labels[:n-1])
+	case "svc":
+		return z.answerService(reply, q, labels[:n-1])
+	}
+	return false
+}
+
+func (z *Zone) answerPod(reply *dns.Msg, q dns.Question, labels []string) bool {
+	switch len(labels) {
+	case 0:
+		return true
+	case 1:
+		return z.View.HasNamespace(labels[0])
+	case 2:
+		if !z.View.HasNamespace(labels[1]) {
+			return false
+		}
+		ip, err := netip.ParseAddr(strings.ReplaceAll(labels[0], "-", "."))
+		if err != nil {
+			if ip, err = netip.ParseAddr(strings.ReplaceAll(labels[0], "-", ":")); err != nil {
+				return false
+			}
+		}
+		z.addAddresses(reply, q, q.Name, []netip.Addr{ip})
+		return true
+	}
+	return false
+}
+
+func (z *Zone) answerService(reply *dns.Msg, q dns.Question, labels []string) bool {
+	n := len(labels)
+	if n == 0 {
+		return true
+	}
+	namespace := labels[n-1]
+	if n == 1 {
+		return z.View.HasNamespace(namespace)
+	}
+	s := z.View.Service(namespace, labels[n-2])
+	if s == nil {
+		return false
+	}
+	switch rest := labels[:n-2]; {
+	case len(rest) == 0:
+		return z.answerName(reply, q, s)
+	case len(rest) == 2 && strings.HasPrefix(rest[0], "_") && strings.HasPrefix(rest[1], "_"):
+		return z.answerSRV(reply, q, s, rest[0][1:], rest[1][1:])
+	case len(rest) == 1 && strings.HasPrefix(rest[0], "_"):
+		return slices.ContainsFunc(z.ports(s), func(p Port) bool { return "_"+p.Protocol == rest[0] })
+	case len(rest) == 1 && s.Headless():
+		return z.answerEndpoint(reply, q, s, rest[0])
+	}
+	return false
+}
+
+func (z *Zone) answerName(reply *dns.Msg, q dns.Question, s *Service) bool {
+	if s.ExternalName != "" {
+		target := dns.Fqdn(s.ExternalName)
+		if ip, err := netip.ParseAddr(s.ExternalName); err == nil {
+			z.addAddresses(reply, q, q.Name, []netip.Addr{ip})
+			return true
+		}
+		reply.Answer = append(reply.Answer, &dns.CNAME{Hdr: z.header(q.Name, dns.TypeCNAME), Target: target})
+		return true
+	}
+	addresses := s.ClusterIPs
+	if s.Headless() {
+		if len(s.Endpoints) == 0 {
+			return false
+		}
+		for _, e := range s.Endpoints {
+			addresses = append(addresses, e.Address)
+		}
+	}
+	if q.Qtype == dns.TypeSRV {
+		for _, p := range z.ports(s) {
+			z.answerSRV(reply, q, s, p.Name, p.Protocol)
+		}
+		return true
+	}
+	z.addAddresses(reply, q, q.Name, addresses)
+	return true
+}
+
+func (z *Zone) answerEndpoint(reply *dns.Msg, q dns.Question, s *Service, label string) bool {
+	found := false
+	for _, e := range s.Endpoints {
+		if e.label() == label {
+			found = true
+			z.addAddresses(reply, q, q.Name, []netip.Addr{e.Address})
+		}
+	}
+	return found
+}
+
+// answerSRV adds the records of one port, and the addresses of its targets.
+func (z *Zone) answerSRV(reply *dns.Msg, q dns.Question, s *Service, port, protocol string) bool {
+	found := false
+	add := func(number uint16, target string, addresses ...netip.Addr) {
+		found = true
+		if q.Qtype != dns.TypeSRV && q.Qtype != dns.TypeANY {
+			return
+		}
+		reply.Answer = append(reply.Answer, &dns.SRV{Hdr: z.header(q.Name, dns.TypeSRV), Weight: 100, Port: number, Target: target})
+		for _, ip := range addresses {
+			reply.Extra = append(reply.Extra, z.address(target, ip))
+		}
+	}
+	base := s.Name + "." + s.Namespace + ".svc." + z.Domain
+	match := func(p Port) bool { return p.Name == port && p.Protocol == protocol && p.Name != "" }
+	if !s.Headless() {
+		for _, p := range s.Ports {
+			if match(p) {
+				add(p.Number, base, s.ClusterIPs...)
+			}
+		}
+		return found
+	}
+	for _, e := range s.Endpoints {
+		for _, p := range e.Ports {
+			if match(p) {
+				add(p.Number, e.label()+"."+base, e.Address)
+			}
+		}
+	}
+	return found
+}
+
+// ports are the Service's, or for a headless one those of its endpoints.
+func (z *Zone) ports(s *Service) []Port {
+	if !s.Headless() {
+		return s.Ports
+	}
+	var all []Port
+	for _, e := range s.Endpoints {
+		for _, p := range e.Ports {
+			if !slices.ContainsFunc(all, func(o Port) bool { return o.Name == p.Name && o.Protocol == p.Protocol }) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+func (z *Zone) answerPTR(reply *dns.Msg, q dns.Question, ip netip.Addr) bool {
+	var targets []string
+	if s := z.View.ServiceByIP(ip); s != nil {
+		targets = append(targets, s.Name+"."+s.Namespace+".svc."+z.Domain)
+	}
+	for _, n := range z.View.EndpointsByIP(ip) {
+		targets = append(targets, n.Endpoint.label()+"."+n.Service.Name+"."+n.Service.Namespace+".svc."+z.Domain)
+	}
+	if len(targets) == 0 {
+		return false
+	}
+	reply.Authoritative = true
+	if q.Qtype == dns.TypePTR || q.Qtype == dns.TypeANY {
+		for _, t := range targets {
+			reply.Answer = append(reply.Answer, &dns.PTR{Hdr: z.header(q.Name, dns.TypePTR), Ptr: t})
+		}
+	}
+	return true
+}
+
+func (z *Zone) addAddresses(reply *dns.Msg, q dns.Question, name string, addresses []netip.Addr) {
+	for _, ip := range addresses {
+		wanted := dns.TypeAAAA
+		if ip.Is4() {
+			wanted = dns.TypeA
+		}
+		if q.Qtype == wanted || q.Qtype == dns.TypeANY {
+			reply.Answer = append(reply.Answer, z.address(name, ip))
+		}
+	}
+}
+
+func (z *Zone) address(name string, ip netip.Addr) dns.RR {
+	if ip.Is4() {
+		return &dns.A{Hdr: z.header(name, dns.TypeA), A: ip.AsSlice()}
+	}
+	return &dns.AAAA{Hdr: z.header(name, dns.TypeAAAA), AAAA: ip.AsSlice()}
+}
+
+func (z *Zone) header(name string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.TTL}
+}
+
+func (z *Zone) soa() dns.RR {
+	return &dns.SOA{
+		Hdr: z.header(z.Domain, dns.TypeSOA), Ns: "ns.dns." + z.Domain, Mbox: "hostmaster." + z.Domain,
+		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: z.TTL,
+	}
+}
+
+// reverse reads the address out of a name below in-addr.arpa or ip6.arpa.
+func reverse(name string) (netip.Addr, bool) {
+	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {
+		parts := strings.Split(rest, ".")
+		slices.Reverse(parts)
+		ip, err := netip.ParseAddr(strings.Join(parts, "."))
+		return ip, err == nil && ip.Is4()
+	}
+	if rest, ok := strings.CutSuffix(name, ".ip6.arpa."); ok {
+		nibbles := strings.Split(rest, ".")
+		if len(nibbles) != 32 {
+			return netip.Addr{}, false
+		}
+		slices.Reverse(nibbles)
+		var text strings.Builder
+		for i, n := range nibbles {
+			if i > 0 && i%4 == 0 {
+				text.WriteByte(':')
+			}
+			text.WriteString(n)
+		}
+		ip, err := netip.ParseAddr(text.String())
+		return ip, err == nil
+	}
+	return netip.Addr{}, false
+}
