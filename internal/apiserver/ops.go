@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/coracle-io/coracle/internal/apiserver/health"
@@ -27,6 +28,12 @@ func (s *Server) addOperations() {
 	handlers := map[string]http.Handler{
 		"/version": http.HandlerFunc(serveVersion),
 		"/metrics": counted.Handler(),
+
+		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
+		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
+		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
+		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
+		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	}
 	for path, checks := range map[string][]health.Check{"/healthz": append(live, s.Checks...), "/livez": live, "/readyz": ready} {
 		h := health.Handler(path, checks...)

@@ -173,6 +173,8 @@ func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
+// patchOperation is one operation of a JSON patch (RFC 6902). Messages about
+// it carry upstream's name of the type.
 type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -200,7 +202,8 @@ func (p *patch) applyJSON(data []byte) (patched []byte, strict []error, err erro
 	if p.wantsStrict() {
 		var operations []patchOperation
 		if strict, err = kjson.UnmarshalStrict(p.body, &operations); err != nil {
-			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			message := strings.ReplaceAll(err.Error(), "apiserver.patchOperation", "handlers.jsonPatchOp")
+			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + message)
 		}
 		for i, e := range strict {
 			strict[i] = fmt.Errorf("json patch %w", e)

@@ -1,0 +1,189 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+)
+
+// seen is a watch event in short: "ADDED a".
+type seen struct {
+	Type   string
+	Object struct {
+		Kind     string
+		Metadata metav1.ObjectMeta
+		Code     int
+		Reason   string
+	}
+}
+
+// watching reads the events of one watch.
+type watching struct {
+	t    *testing.T
+	body io.ReadCloser
+	scan *bufio.Scanner
+}
+
+func watch(t *testing.T, s *apiservertest.Server, query string, headers ...string) *watching {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+mapsPath+"?watch=true&"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		data, _ := io.ReadAll(response.Body)
+		t.Fatalf("%d %s", response.StatusCode, data)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return &watching{t: t, body: response.Body, scan: bufio.NewScanner(response.Body)}
+}
+
+// next returns the next event; ok is false when the watch has ended.
+func (w *watching) next() (e seen, ok bool) {
+	w.t.Helper()
+	if !w.scan.Scan() {
+		return e, false
+	}
+	if err := json.Unmarshal(w.scan.Bytes(), &e); err != nil {
+		w.t.Fatalf("%v: %s", err, w.scan.Bytes())
+	}
+	return e, true
+}
+
+func (w *watching) expect(want ...string) {
+	w.t.Helper()
+	for _, text := range want {
+		e, ok := w.next()
+		if got := strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name); !ok || got != text {
+			w.t.Fatalf("got %q, want %q", got, text)
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", `,"labels":{"app":"web"}}`))
+	list, _ := listMaps(t, s, "")
+	from := watch(t, s, "resourceVersion="+list.ResourceVersion)
+	initial := watch(t, s, "")
+	zero := watch(t, s, "resourceVersion=0")
+	web := watch(t, s, "labelSelector=app%3Dweb&resourceVersion="+list.ResourceVersion)
+	named := watch(t, s, "fieldSelector=metadata.name%3Db")
+	initial.expect("ADDED a")
+	zero.expect("ADDED a")
+
+	mustCreate(t, s, mapsPath, configMap("b", "}"))
+	relabel := func(name, labels string) {
+		t.Helper()
+		if code, body, _ := call(t, s, "PATCH", mapsPath+"/"+name, `{"metadata":{"labels":`+labels+`}}`, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	relabel("b", `{"app":"web"}`)
+	relabel("b", `{"more":"x"}`)
+	relabel("b", `{"app":"other"}`)
+	call(t, s, "DELETE", mapsPath+"/a", "")
+	call(t, s, "DELETE", mapsPath+"/b", "")
+
+	all := []string{"ADDED b", "MODIFIED b", "MODIFIED b", "MODIFIED b", "DELETED a", "DELETED b"}
+	from.expect(all...)
+	initial.expect(all...)
+	zero.expect(all...)
+	named.expect("ADDED b", "MODIFIED b", "MODIFIED b", "MODIFIED b", "DELETED b")
+	web.expect("ADDED b", "MODIFIED b")
+	left, _ := web.next()
+	if left.Type != "DELETED" || left.Object.Metadata.Name != "b" || left.Object.Metadata.Labels["app"] != "web" {
+		t.Fatalf("an object that leaves the selection: %+v", left)
+	}
+	web.expect("DELETED a")
+}
+
+// The bookmark after the initial events carries the annotation that says so.
+func TestWatchList(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	w := watch(t, s, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	w.expect("ADDED a")
+	mark, _ := w.next()
+	if mark.Type != "BOOKMARK" || mark.Object.Kind != "ConfigMap" || mark.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true" || mark.Object.Metadata.ResourceVersion == "" {
+		t.Fatalf("%+v", mark)
+	}
+	mustCreate(t, s, mapsPath, configMap("b", "}"))
+	w.expect("ADDED b")
+	none := watch(t, s, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0")
+	mustCreate(t, s, mapsPath, configMap("c", "}"))
+	none.expect("ADDED c")
+}
+
+// A timeout ends the watch, with a last bookmark if the revision has moved.
+func TestWatchTimeout(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	w := watch(t, s, "timeoutSeconds=1&allowWatchBookmarks=true&fieldSelector=metadata.name%3Da")
+	w.expect("ADDED a")
+	mustCreate(t, s, mapsPath, configMap("b", "}"))
+	w.expect("BOOKMARK")
+	if e, ok := w.next(); ok {
+		t.Fatalf("%+v after the timeout", e)
+	}
+}
+
+func TestWatchTable(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	w := watch(t, s, "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	for i, name := range []string{"a", "b"} {
+		if i > 0 {
+			mustCreate(t, s, mapsPath, configMap(name, "}"))
+		}
+		w.scan.Scan()
+		var e struct {
+			Type   string
+			Object metav1.Table
+		}
+		if err := json.Unmarshal(w.scan.Bytes(), &e); err != nil || e.Type != "ADDED" || len(e.Object.Rows) != 1 || e.Object.Rows[0].Cells[0] != name {
+			t.Fatalf("%v %s", err, w.scan.Bytes())
+		}
+		if headers := len(e.Object.ColumnDefinitions) > 0; headers != (i == 0) {
+			t.Errorf("columns in event %d: %v", i, headers)
+		}
+	}
+}
+
+func TestWebSocketWatch(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http")+mapsPath+"?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for i, name := range []string{"a", "b"} {
+		if i > 0 {
+			mustCreate(t, s, mapsPath, configMap(name, "}"))
+		}
+		_, data, err := conn.ReadMessage()
+		var e seen
+		if err == nil {
+			err = json.Unmarshal(data, &e)
+		}
+		if err != nil || e.Type != "ADDED" || e.Object.Metadata.Name != name {
+			t.Fatalf("%v %s", err, data)
+		}
+	}
+}
