@@ -13,8 +13,11 @@ package controller
 
 import (
 	"context"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -61,6 +64,19 @@ type Env struct {
 	// StartInformers starts those of Client.Informers that are not running
 	// yet. They outlive the controller that asked first.
 	StartInformers func()
+}
+
+// Metadata makes a client for the metadata of objects of any kind, as the
+// controller. It does not log the API server's warnings: whoever handles all
+// kinds handles deprecated ones too.
+func (e *Env) Metadata() (metadata.Interface, error) {
+	config := rest.CopyConfig(e.Client.Config)
+	config.WarningHandler = rest.NoWarnings{}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a metadata client: %w", err)
+	}
+	return objects, nil
 }
 
 // serviceAccountUser is the user name of a service account in kube-system.

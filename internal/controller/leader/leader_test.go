@@ -3,6 +3,7 @@ package leader_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,51 +13,54 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/leader"
 )
 
+// worker notes whether an instance works.
+type worker struct{ working atomic.Bool }
+
 // Two instances: the second works only when the first has returned.
 func TestOneWorksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		working := map[string]bool{}
-		start := func(ctx context.Context, name string) <-chan error {
+		var first, second worker
+		start := func(ctx context.Context, name string, w *worker) <-chan error {
 			o := leader.DefaultOptions("kube-controller-manager")
 			o.Identity = name
 			ended := make(chan error, 1)
 			go func() {
 				ended <- leader.Run(ctx, o, kube, func(ctx context.Context) error {
-					working[name] = true
+					w.working.Store(true)
 					<-ctx.Done()
 					time.Sleep(time.Second) // a task that takes a while to stop
-					working[name] = false
+					w.working.Store(false)
 					return nil
 				})
 			}()
 			return ended
 		}
-		first, stopFirst := context.WithCancel(t.Context())
-		second, stopSecond := context.WithCancel(t.Context())
-		firstEnded := start(first, "first")
+		firstContext, stopFirst := context.WithCancel(t.Context())
+		secondContext, stopSecond := context.WithCancel(t.Context())
+		firstEnded := start(firstContext, "first", &first)
 		synctest.Wait()
-		secondEnded := start(second, "second")
+		secondEnded := start(secondContext, "second", &second)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !working["first"] || working["second"] {
-			t.Fatalf("after a minute: %v", working)
+		if !first.working.Load() || second.working.Load() {
+			t.Fatal("after a minute the first should work, and it alone")
 		}
 		stopFirst()
 		time.Sleep(500 * time.Millisecond)
-		if working["second"] {
+		if second.working.Load() {
 			t.Fatal("the second works while the first is still stopping")
 		}
 		if err := <-firstEnded; err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if !working["second"] {
+		if !second.working.Load() {
 			t.Fatal("the lease was released, but the second did not take it")
 		}
 		stopSecond()
-		if err := <-secondEnded; err != nil || working["second"] {
-			t.Fatal(err, working)
+		if err := <-secondEnded; err != nil || second.working.Load() {
+			t.Fatal(err, "or it works on")
 		}
 	})
 }

@@ -11,9 +11,14 @@ import (
 
 	"go.uber.org/goleak"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -99,6 +104,9 @@ func makeReady(t *testing.T, c *client.Client, namespace string) {
 		t.Fatal(err)
 	}
 	for i, p := range list.Items {
+		if p.Status.PodIP != "" {
+			continue
+		}
 		patch := fmt.Sprintf(`{"status":{"phase":"Running","podIP":"10.244.0.%d","podIPs":[{"ip":"10.244.0.%d"}],"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, i+2, i+2)
 		if _, err := c.Kubernetes.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
@@ -232,4 +240,102 @@ func TestControllersOnTheRealAPIServer(t *testing.T) {
 		}
 		return fmt.Sprint(ns.Status)
 	}, `namespaces "shop" not found`)
+}
+
+func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	core := c.Kubernetes.CoreV1()
+	if _, err := core.Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	replicas := int32(2)
+	meta := func(name string) (metav1.ObjectMeta, *metav1.LabelSelector, v1.PodTemplateSpec) {
+		labels := map[string]string{"app": name}
+		return metav1.ObjectMeta{Name: name}, &metav1.LabelSelector{MatchLabels: labels}, v1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i:1"}}},
+		}
+	}
+	ready := func() {
+		t.Helper()
+		makeReady(t, c, "default")
+	}
+
+	m, selector, template := meta("db")
+	if _, err := c.Kubernetes.AppsV1().StatefulSets("default").Create(ctx, &apps.StatefulSet{ObjectMeta: m, Spec: apps.StatefulSetSpec{
+		Replicas: &replicas, Selector: selector, Template: template, ServiceName: "db",
+		VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: quantity.MustParse("1Gi")}},
+		}}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.PersistentVolumes().Create(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: v1.PersistentVolumeSpec{
+		Capacity:               v1.ResourceList{v1.ResourceStorage: quantity.MustParse("5Gi")},
+		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/tmp/disk"}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Kubernetes.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policy.PodDisruptionBudget{ObjectMeta: m, Spec: policy.PodDisruptionBudgetSpec{
+		MaxUnavailable: new(intstr.FromInt32(1)), Selector: selector,
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		ready()
+		set, err := c.Kubernetes.AppsV1().StatefulSets("default").Get(ctx, "db", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pdb, err := c.Kubernetes.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "db", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk, err := core.PersistentVolumes().Get(ctx, "disk", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d ready, %d may be disrupted, the disk is %s", set.Status.ReadyReplicas, pdb.Status.DisruptionsAllowed, disk.Status.Phase)
+	}, "2 ready, 1 may be disrupted, the disk is Bound")
+
+	m, selector, template = meta("agent")
+	if _, err := c.Kubernetes.AppsV1().DaemonSets("default").Create(ctx, &apps.DaemonSet{ObjectMeta: m, Spec: apps.DaemonSetSpec{
+		Selector: selector, Template: template,
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		ready()
+		set, err := c.Kubernetes.AppsV1().DaemonSets("default").Get(ctx, "agent", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d of %d, %d updated", set.Status.NumberReady, set.Status.DesiredNumberScheduled, set.Status.UpdatedNumberScheduled)
+	}, "1 of 1, 1 updated")
+
+	m, _, template = meta("work")
+	template.Spec.RestartPolicy = v1.RestartPolicyNever
+	if _, err := c.Kubernetes.BatchV1().Jobs("default").Create(ctx, &batch.Job{ObjectMeta: m, Spec: batch.JobSpec{
+		Completions: &replicas, Parallelism: &replicas, Template: template, TTLSecondsAfterFinished: new(int32(0)),
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() bool {
+		list, err := core.Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=work"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			if p.Status.Phase != v1.PodSucceeded {
+				if _, err := core.Pods("default").Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil && !apierrors.IsNotFound(err) {
+					t.Fatal(err)
+				}
+			}
+		}
+		_, err = c.Kubernetes.BatchV1().Jobs("default").Get(ctx, "work", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, true)
 }

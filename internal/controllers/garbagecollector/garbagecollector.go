@@ -58,9 +58,9 @@ func New(env *controller.Env) (controller.Controller, error) {
 	if !env.Options.EnableGarbageCollector {
 		return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
 	}
-	objects, err := metadata.NewForConfig(env.Client.Config)
+	objects, err := env.Metadata()
 	if err != nil {
-		return nil, fmt.Errorf("making a metadata client: %w", err)
+		return nil, err
 	}
 	return newCollector(env, objects), nil
 }

@@ -7,7 +7,6 @@ package namespace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -48,9 +47,9 @@ type namespaces struct {
 
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
-	objects, err := metadata.NewForConfig(env.Client.Config)
+	objects, err := env.Metadata()
 	if err != nil {
-		return nil, fmt.Errorf("making a metadata client: %w", err)
+		return nil, err
 	}
 	return newNamespaces(env, objects), nil
 }

@@ -4,13 +4,11 @@ package volumeprotection
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -101,8 +99,10 @@ func NewClaims(env *controller.Env) (controller.Controller, error) {
 				return p.Spec.NodeName != "" && slices.Contains(claimsOf(&p), key.Name)
 			}), nil
 		}
-		return protect(claim, claimFinalizer, inUse, func(patch []byte) error {
-			_, err := kube.PersistentVolumeClaims(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return protect(claim, claimFinalizer, inUse, func(finalizers []string) error {
+			next := claim.DeepCopy()
+			next.Finalizers = finalizers
+			_, err := kube.PersistentVolumeClaims(key.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 			return err
 		})
 	})
@@ -138,8 +138,10 @@ func NewVolumes(env *controller.Env) (controller.Controller, error) {
 			return err
 		}
 		bound := func() (bool, error) { return volume.Status.Phase == v1.VolumeBound, nil }
-		return protect(volume, volumeFinalizer, bound, func(patch []byte) error {
-			_, err := kube.PersistentVolumes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return protect(volume, volumeFinalizer, bound, func(finalizers []string) error {
+			next := volume.DeepCopy()
+			next.Finalizers = finalizers
+			_, err := kube.PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
 			return err
 		})
 	})
@@ -156,7 +158,7 @@ func NewVolumes(env *controller.Env) (controller.Controller, error) {
 
 // protect puts the finalizer on an object that has none and is not being
 // deleted, and takes it off one that is being deleted and not in use.
-func protect(o metav1.Object, finalizer string, inUse func() (bool, error), patch func([]byte) error) error {
+func protect(o metav1.Object, finalizer string, inUse func() (bool, error), write func(finalizers []string) error) error {
 	held := slices.Contains(o.GetFinalizers(), finalizer)
 	finalizers := slices.Clone(o.GetFinalizers())
 	switch {
@@ -166,17 +168,11 @@ func protect(o metav1.Object, finalizer string, inUse func() (bool, error), patc
 		if used, err := inUse(); err != nil || used {
 			return err
 		}
-		finalizers = append([]string{}, slices.DeleteFunc(finalizers, func(f string) bool { return f == finalizer })...)
+		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == finalizer })
 	default:
 		return nil
 	}
-	encoded, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers,
-	}})
-	if err != nil {
-		return err
-	}
-	if err := patch(encoded); err != nil && !apierrors.IsNotFound(err) {
+	if err := write(finalizers); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
