@@ -106,7 +106,7 @@ func New(config Config) (*Kubelet, error) {
 		PodLogsDir: config.Configuration.PodLogsDir, ResolvConf: resolv,
 		MemoryCapacity: capacity.Memory().Value(), Allocatable: node.Allocatable(capacity, reserved),
 		CFSQuota: *config.Configuration.CPUCFSQuota, SeccompDefault: *config.Configuration.SeccompDefault,
-		SeccompRoot: config.SeccompRoot(),
+		SeccompRoot: config.SeccompRoot(), DefaultSysctls: config.Configuration.DefaultPodSysctls,
 	}
 	k.runner = &probe.Runner{Exec: k.exec}
 	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,13 +167,13 @@ func TestAdoptionAfterRestart(t *testing.T) {
 
 func TestLivenessRestarts(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		healthy := true
+		var sick atomic.Bool
 		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
 			return fake.Behaviour{Exec: func([]string) (string, int32) {
-				if healthy {
-					return "", 0
+				if sick.Load() {
+					return "sick", 1
 				}
-				return "sick", 1
+				return "", 0
 			}}
 		}
 		b.create(pod("web", func(p *v1.Pod) {
@@ -183,7 +184,7 @@ func TestLivenessRestarts(t *testing.T) {
 		if n := b.get("web").Status.ContainerStatuses[0].RestartCount; n != 0 {
 			t.Fatalf("restarted %d times while healthy", n)
 		}
-		healthy = false
+		sick.Store(true)
 		b.after(10 * time.Second)
 		if n := b.get("web").Status.ContainerStatuses[0].RestartCount; n != 1 {
 			t.Fatalf("restarted %d times", n)

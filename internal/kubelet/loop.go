@@ -117,7 +117,11 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	klog.FromContext(ctx).V(2).Info("Got pod", "pod", klog.KObj(pod), "podUID", pod.UID, "source", u.Source)
 	w = newWorker(k, pod)
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
-		if rejection := admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable); rejection != nil {
+		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
+		if rejection == nil {
+			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)
+		}
+		if rejection != nil {
 			w.failed = &status.Cause{Reason: rejection.Reason, Message: rejection.Message}
 			k.recorder.Event(pod, v1.EventTypeWarning, rejection.Reason, rejection.Message)
 		}

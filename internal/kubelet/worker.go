@@ -156,10 +156,10 @@ func (w *worker) occupies() (*v1.Pod, bool) {
 
 // request is what is asked of the worker at one moment.
 type request struct {
-	pod                     *v1.Pod
-	removed, ended, endless bool
-	failed                  *status.Cause
-	grace                   *int64
+	pod            *v1.Pod
+	removed, ended bool
+	failed         *status.Cause
+	grace          *int64
 }
 
 func (w *worker) request() request {

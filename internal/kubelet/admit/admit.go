@@ -4,6 +4,7 @@ package admit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -150,4 +151,31 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 
 func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
+}
+
+// safeSysctls are those whose effect ends at the pod.
+var safeSysctls = []string{
+	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}
+
+// Sysctls refuses sysctls that are neither safe nor allowed on the node. A
+// pattern of allowed ends with * to allow all that begin so.
+func Sysctls(pod *v1.Pod, allowed []string) *Rejection {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		fine := slices.Contains(safeSysctls, name) || slices.ContainsFunc(allowed, func(pattern string) bool {
+			prefix, any := strings.CutSuffix(pattern, "*")
+			return pattern == name || any && strings.HasPrefix(name, prefix)
+		})
+		namespaced := strings.HasPrefix(name, "net.") && !pod.Spec.HostNetwork || !strings.HasPrefix(name, "net.") && !pod.Spec.HostIPC
+		if !fine || !namespaced {
+			return &Rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowlisted", s.Name)}
+		}
+	}
+	return nil
 }

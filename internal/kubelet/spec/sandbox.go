@@ -29,8 +29,7 @@ type Node struct {
 	CFSQuota       bool
 	SeccompDefault bool
 	SeccompRoot    string
-	// RestrictSysctls names the sysctls allowed besides the safe ones.
-	DefaultSysctls map[string]string
+	DefaultSysctls map[string]string // of every sandbox, unless the pod says otherwise
 }
 
 // PodName is how messages name a pod: name_namespace(uid).

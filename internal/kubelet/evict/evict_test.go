@@ -1,0 +1,60 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+)
+
+func TestParseRefuses(t *testing.T) {
+	for signal, text := range map[string]string{"memory.free": "1Gi", "memory.available": "lots", "nodefs.available": "120%"} {
+		if got, err := Parse(map[string]string{signal: text}, nil); err == nil {
+			t.Errorf("%s<%s was taken as %v", signal, text, got)
+		}
+	}
+	if _, err := Parse(map[string]string{"memory.available": "1Gi"}, map[string]string{}); err == nil {
+		t.Error("a soft threshold without grace period was taken")
+	}
+}
+
+func TestSoftThresholdWaits(t *testing.T) {
+	soft, err := Parse(map[string]string{MemoryAvailable: "10%"}, map[string]string{MemoryAvailable: "1m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := &State{Transition: 5 * time.Minute}
+	low, begin := node.Free{MemoryBytes: 5, MemoryTotal: 100}, time.Unix(1_800_000_000, 0)
+	for _, test := range []struct {
+		after time.Duration
+		due   bool
+	}{{0, false}, {59 * time.Second, false}, {time.Minute, true}} {
+		if got := state.Look(Passed(soft, low), begin.Add(test.after)); (got != nil) != test.due {
+			t.Errorf("after %s: %v", test.after, got)
+		}
+	}
+	if end := begin.Add(2 * time.Minute); !state.Under(v1.NodeMemoryPressure, end) || state.Under(v1.NodeMemoryPressure, end.Add(5*time.Minute)) {
+		t.Error("the pressure does not last for the transition period")
+	}
+}
+
+func TestRank(t *testing.T) {
+	candidate := func(name string, priority int32, request string, used int64) Candidate {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}}}}}}
+		return Candidate{p, used}
+	}
+	got := ""
+	for _, c := range Rank([]Candidate{
+		candidate("a", 0, "100", 50), candidate("b", 10, "100", 300), candidate("c", 0, "100", 150), candidate("d", 0, "100", 400),
+	}, v1.ResourceMemory) {
+		got += c.Pod.Name
+	}
+	if got != "dcba" {
+		t.Errorf("order %s, want dcba", got)
+	}
+}

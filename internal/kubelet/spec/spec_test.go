@@ -1,0 +1,135 @@
+package spec
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func resources(requests, limits map[string]string) v1.ResourceRequirements {
+	list := func(m map[string]string) v1.ResourceList {
+		out := v1.ResourceList{}
+		for k, v := range m {
+			out[v1.ResourceName(k)] = resource.MustParse(v)
+		}
+		return out
+	}
+	return v1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}
+}
+
+func TestQOSClass(t *testing.T) {
+	both := map[string]string{"cpu": "1", "memory": "1Gi"}
+	for _, test := range []struct {
+		name string
+		r    v1.ResourceRequirements
+		want v1.PodQOSClass
+	}{
+		{"nothing", resources(nil, nil), v1.PodQOSBestEffort},
+		{"limits alone", resources(nil, both), v1.PodQOSGuaranteed},
+		{"limits and requests the same", resources(both, both), v1.PodQOSGuaranteed},
+		{"requests alone", resources(both, nil), v1.PodQOSBurstable},
+		{"only a CPU limit", resources(nil, map[string]string{"cpu": "1"}), v1.PodQOSBurstable},
+		{"a lower request", resources(map[string]string{"cpu": "500m", "memory": "1Gi"}, both), v1.PodQOSBurstable},
+		{"other resources do not count", resources(map[string]string{"ephemeral-storage": "1Gi"}, nil), v1.PodQOSBestEffort},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: test.r}}}}
+		if got := QOSClass(pod); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	const gib = 1 << 30
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
+		Resources: resources(map[string]string{"cpu": "250m", "memory": "1Gi"}, map[string]string{"cpu": "500m", "memory": "2Gi"})}}}}
+	got := Resources(pod, &pod.Spec.Containers[0], 8*gib, true)
+	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
+		t.Errorf("controls %+v", got)
+	}
+}
+
+func TestExpand(t *testing.T) {
+	values := map[string]string{"A": "1", "B": "two"}
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1ytwoz", "$$(A)": "$(A)", "$(NONE)": "$(NONE)", "$": "$", "$A": "$A", "$(A": "$(A", "$$$(A)": "$1", "$(A)$$": "1$",
+	} {
+		if got := Expand(text, values); got != want {
+			t.Errorf("Expand(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDNS(t *testing.T) {
+	node := &Node{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", ResolvConf: []byte("# host\nnameserver 1.1.1.1\nsearch example.com.\noptions timeout:1\n")}
+	value := "2"
+	for _, test := range []struct {
+		name                       string
+		spec                       v1.PodSpec
+		servers, searches, options []string
+	}{
+		{"cluster first", v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}, []string{"10.96.0.10"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com"}, []string{"ndots:5"}},
+		{"cluster first on the host's network", v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, HostNetwork: true}, []string{"1.1.1.1"}, []string{"example.com"}, []string{"timeout:1"}},
+		{"with host net", v1.PodSpec{DNSPolicy: v1.DNSClusterFirstWithHostNet, HostNetwork: true}, []string{"10.96.0.10"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com"}, []string{"ndots:5"}},
+		{"default", v1.PodSpec{DNSPolicy: v1.DNSDefault}, []string{"1.1.1.1"}, []string{"example.com"}, []string{"timeout:1"}},
+		{"none", v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}}}, []string{"9.9.9.9"}, []string{}, nil},
+		{"merged", v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, DNSConfig: &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Searches: []string{"a.b"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &value}, {Name: "edns0"}}}},
+			[]string{"10.96.0.10", "9.9.9.9"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com", "a.b"}, []string{"ndots:2", "edns0"}},
+	} {
+		got := DNS(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: test.spec}, node)
+		if diff := cmp.Diff([][]string{test.servers, test.searches, test.options}, [][]string{got.Servers, got.Searches, got.Options}); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+func TestServiceVariables(t *testing.T) {
+	env := &Env{Services: []*v1.Service{
+		{ObjectMeta: metav1.ObjectMeta{Name: "my-db", Namespace: "ns"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Name: "main", Port: 5432, Protocol: v1.ProtocolTCP}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "headless", Namespace: "ns"}, Spec: v1.ServiceSpec{ClusterIP: v1.ClusterIPNone, Ports: []v1.ServicePort{{Port: 1}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "elsewhere"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.2", Ports: []v1.ServicePort{{Port: 1}}}},
+	}}
+	got, err := env.Environment(context.Background(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, &v1.Container{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Variable{
+		{"MY_DB_PORT", "tcp://10.0.0.1:5432"}, {"MY_DB_PORT_5432_TCP", "tcp://10.0.0.1:5432"}, {"MY_DB_PORT_5432_TCP_ADDR", "10.0.0.1"},
+		{"MY_DB_PORT_5432_TCP_PORT", "5432"}, {"MY_DB_PORT_5432_TCP_PROTO", "tcp"},
+		{"MY_DB_SERVICE_HOST", "10.0.0.1"}, {"MY_DB_SERVICE_PORT", "5432"}, {"MY_DB_SERVICE_PORT_MAIN", "5432"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestVerifyNonRoot(t *testing.T) {
+	yes, root, user := true, int64(0), int64(1000)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"}}
+	for _, test := range []struct {
+		name  string
+		sc    *v1.SecurityContext
+		uid   *int64
+		named string
+		want  string
+	}{
+		{"not asked for", nil, &root, "", ""},
+		{"image user", &v1.SecurityContext{RunAsNonRoot: &yes}, &user, "", ""},
+		{"image root", &v1.SecurityContext{RunAsNonRoot: &yes}, &root, "", `container has runAsNonRoot and image will run as root (pod: "p_ns(u)", container: c)`},
+		{"image without user", &v1.SecurityContext{RunAsNonRoot: &yes}, nil, "", `container has runAsNonRoot and image will run as root (pod: "p_ns(u)", container: c)`},
+		{"image named user", &v1.SecurityContext{RunAsNonRoot: &yes}, nil, "www", `container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: "p_ns(u)", container: c)`},
+		{"runAsUser 0", &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: &root}, &user, "", `container's runAsUser breaks non-root policy (pod: "p_ns(u)", container: c)`},
+	} {
+		got := ""
+		if err := VerifyNonRoot(pod, &v1.Container{Name: "c", SecurityContext: test.sc}, test.uid, test.named); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
