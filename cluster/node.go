@@ -73,6 +73,7 @@ func newNode(c *Cluster) (*node, error) {
 	n.proxy.ClusterCIDR = o.ClusterCIDR
 	n.dns = component.NewDNS()
 	n.dns.ClusterDNS = k.Configuration.ClusterDNS
+	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.NodeIPs, o.Ports.DNS, o.NodeName
 	return n, errors.Join(
 		parse("kubelet", k.AddFlags, o.KubeletArgs),
 		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
@@ -115,7 +116,7 @@ func Purge(ctx context.Context, o Options) error {
 	}
 	return errors.Join(
 		podnet.New(networkConfig(o.Name, o.DataDir, o.ClusterCIDR)).Remove(),
-		component.RemoveProxyRules(o.NFTable),
+		(&component.Proxy{Mode: "nftables", Table: o.NFTable, ClusterCIDR: o.ClusterCIDR}).RemoveRules(),
 	)
 }
 

@@ -29,6 +29,7 @@ type Ports struct {
 	KubeletHealthz int // loopback
 	ProxyHealthz   int
 	ProxyMetrics   int // loopback
+	DNS            int // on the node's address
 }
 
 // Options say what a cluster is made of.

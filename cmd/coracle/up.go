@@ -111,7 +111,7 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 		NFTable: d.NFTable, CgroupRoot: d.Cgroup,
 		Ports: cluster.Ports{
 			Secure: f.securePort, Etcd: d.EtcdPort, Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
-			ProxyHealthz: d.ProxyHealthz, ProxyMetrics: d.ProxyMetrics,
+			ProxyHealthz: d.ProxyHealthz, ProxyMetrics: d.ProxyMetrics, DNS: d.DNS,
 		},
 		APIServerArgs: f.apiserver, ControllerManagerArgs: f.controllerManager, SchedulerArgs: f.schedulerArgs,
 		KubeletArgs: f.kubelet, ProxyArgs: f.proxy,

@@ -149,6 +149,7 @@ type Defaults struct {
 	SecurePort, EtcdPort                      int
 	KubeletPort, KubeletHealthz               int
 	ProxyHealthz, ProxyMetrics                int
+	DNS                                       int
 	ServiceCIDR, ClusterCIDR, NFTable, Cgroup string
 }
 
@@ -161,7 +162,7 @@ func DefaultsOf(name string, slot int) Defaults {
 	d := Defaults{
 		SecurePort: 6443 + slot, EtcdPort: 2379 + move,
 		KubeletPort: 10250 + move, KubeletHealthz: 10248 + move,
-		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move,
+		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: 10053 + move,
 		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),
 		ClusterCIDR: fmt.Sprintf("10.%d.0.0/16", 244-slot),
 		NFTable:     "coracle-" + name,
