@@ -99,18 +99,33 @@ func TestExpiredPage(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		mustCreate(t, s, mapsPath, configMap(name, "}"))
 	}
-	// A token of revision 1, after "a".
-	old := "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0"
-	_, status := listMaps(t, s, "limit=1&continue="+old)
-	if status == nil {
-		t.Skip("the log still reaches back to the first revision")
-	}
-	if status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired || status.Continue == "" {
+	first, _ := listMaps(t, s, "limit=1")
+	mustCreate(t, s, mapsPath, configMap("d", "}"))
+	// A server that starts now does not know what was before.
+	s = apiservertest.StartOn(t, s.Store)
+	_, status := listMaps(t, s, "limit=1&continue="+url.QueryEscape(first.Continue))
+	if status == nil || status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired || status.Continue == "" {
 		t.Fatalf("%+v", status)
 	}
 	rest, status := listMaps(t, s, "continue="+url.QueryEscape(status.Continue))
-	if status != nil || namesOf(rest) != "b c" {
+	if status != nil || namesOf(rest) != "b c d" {
 		t.Fatalf("%+v %+v", rest, status)
+	}
+}
+
+// A watch from before what the server knows ends with an error event.
+func TestExpiredWatch(t *testing.T) {
+	s := apiservertest.Start(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	mustCreate(t, s, mapsPath, configMap("b", "}"))
+	s = apiservertest.StartOn(t, s.Store)
+	w := watch(t, s, "resourceVersion=1")
+	e, _ := w.next()
+	if e.Type != "ERROR" || e.Object.Kind != "Status" || e.Object.Code != http.StatusGone || e.Object.Reason != string(metav1.StatusReasonExpired) {
+		t.Fatalf("%+v", e)
+	}
+	if e, ok := w.next(); ok {
+		t.Fatalf("%+v after the error", e)
 	}
 }
 

@@ -35,8 +35,14 @@ type Server struct {
 // configure may change the configuration.
 func Start(t testing.TB, configure ...func(*apiserver.Config)) *Server {
 	t.Helper()
+	return StartOn(t, mem.New(), configure...)
+}
+
+// StartOn is Start over a store that may be shared with other servers.
+func StartOn(t testing.TB, on store.Store, configure ...func(*apiserver.Config)) *Server {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Store: mem.New()}
+	s := &Server{Store: on}
 	resources := all.All()
 	s.Cache = watchcache.New(s.Store, resources)
 	done := make(chan struct{})

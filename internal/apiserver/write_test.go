@@ -1,0 +1,330 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+)
+
+// answer is what tests look at in any answer.
+type answer struct {
+	Kind, APIVersion string
+	Status           json.RawMessage
+	Details          metav1.StatusDetails
+	Metadata         metav1.ObjectMeta
+	Spec             json.RawMessage
+	Data             map[string]string
+}
+
+func do(t *testing.T, s *apiservertest.Server, want int, method, path, body string, headers ...string) answer {
+	t.Helper()
+	code, data, _ := call(t, s, method, path, body, headers...)
+	if code != want {
+		t.Fatalf("%s %s: got %d, want %d: %s", method, path, code, want, data)
+	}
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	return a
+}
+
+func TestGenerateName(t *testing.T) {
+	s := apiservertest.Start(t)
+	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"conf-"}}`
+	first := do(t, s, 201, "POST", mapsPath, body)
+	second := do(t, s, 201, "POST", mapsPath, body)
+	if !strings.HasPrefix(first.Metadata.Name, "conf-") || len(first.Metadata.Name) != len("conf-")+5 || first.Metadata.Name == second.Metadata.Name {
+		t.Errorf("%q %q", first.Metadata.Name, second.Metadata.Name)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", mapsPath+"?dryRun=All", configMap("x", "}"))
+	do(t, s, 404, "GET", mapsPath+"/x", "")
+	made := do(t, s, 201, "POST", mapsPath, configMap("x", "}"))
+	if dry := do(t, s, 200, "PUT", mapsPath+"/x?dryRun=All", configMap("x", `},"data":{"a":"b"}`)); dry.Data["a"] != "b" {
+		t.Errorf("%+v", dry)
+	}
+	do(t, s, 200, "PATCH", mapsPath+"/x?dryRun=All", `{"data":{"a":"b"}}`, "Content-Type", "application/merge-patch+json")
+	do(t, s, 200, "DELETE", mapsPath+"/x?dryRun=All", "")
+	do(t, s, 200, "DELETE", mapsPath+"?dryRun=All", "")
+	if now := do(t, s, 200, "GET", mapsPath+"/x", ""); now.Metadata.ResourceVersion != made.Metadata.ResourceVersion || now.Data != nil {
+		t.Errorf("%+v", now)
+	}
+}
+
+// A write that changes nothing writes nothing.
+func TestNoChange(t *testing.T) {
+	s := apiservertest.Start(t)
+	made := do(t, s, 201, "POST", mapsPath, configMap("x", `},"data":{"a":"b"}`))
+	same := do(t, s, 200, "PUT", mapsPath+"/x", configMap("x", `},"data":{"a":"b"}`))
+	patched := do(t, s, 200, "PATCH", mapsPath+"/x", `{"data":{"a":"b"}}`, "Content-Type", "application/merge-patch+json")
+	if same.Metadata.ResourceVersion != made.Metadata.ResourceVersion || patched.Metadata.ResourceVersion != made.Metadata.ResourceVersion {
+		t.Errorf("%s %s %s", made.Metadata.ResourceVersion, same.Metadata.ResourceVersion, patched.Metadata.ResourceVersion)
+	}
+}
+
+func TestFinalizers(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", mapsPath, configMap("x", `,"finalizers":["example.com/wait"]}`))
+	going := do(t, s, 200, "DELETE", mapsPath+"/x", "")
+	if going.Kind != "ConfigMap" || going.Metadata.DeletionTimestamp == nil || *going.Metadata.DeletionGracePeriodSeconds != 0 {
+		t.Fatalf("%+v", going)
+	}
+	again := do(t, s, 200, "DELETE", mapsPath+"/x", "")
+	if !again.Metadata.DeletionTimestamp.Equal(going.Metadata.DeletionTimestamp) {
+		t.Errorf("a second DELETE moved the time: %+v", again)
+	}
+	if message := string(mustFail(t, s, 409, "POST", mapsPath, configMap("x", "}"))); !strings.Contains(message, `object is being deleted: configmaps \"x\" already exists`) {
+		t.Error(message)
+	}
+	do(t, s, 422, "PATCH", mapsPath+"/x", `{"metadata":{"finalizers":["example.com/other"]}}`, "Content-Type", "application/merge-patch+json")
+	last := do(t, s, 200, "PATCH", mapsPath+"/x", `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")
+	if last.Kind != "ConfigMap" || last.Metadata.Name != "x" {
+		t.Errorf("%+v", last)
+	}
+	do(t, s, 404, "GET", mapsPath+"/x", "")
+}
+
+func mustFail(t *testing.T, s *apiservertest.Server, want int, method, path, body string) []byte {
+	t.Helper()
+	code, data, _ := call(t, s, method, path, body)
+	if code != want {
+		t.Fatalf("%d %s", code, data)
+	}
+	return data
+}
+
+// The propagation policy becomes a finalizer that the garbage collector serves.
+func TestPropagation(t *testing.T) {
+	s := apiservertest.Start(t)
+	for _, test := range []struct{ name, query, body, finalizer string }{
+		{name: "orphan", query: "?propagationPolicy=Orphan", finalizer: metav1.FinalizerOrphanDependents},
+		{name: "foreground", query: "?propagationPolicy=Foreground", finalizer: metav1.FinalizerDeleteDependents},
+		{name: "old", body: `{"kind":"DeleteOptions","apiVersion":"v1","orphanDependents":true}`, finalizer: metav1.FinalizerOrphanDependents},
+		{name: "background", query: "?propagationPolicy=Background"},
+	} {
+		do(t, s, 201, "POST", mapsPath, configMap(test.name, "}"))
+		a := do(t, s, 200, "DELETE", mapsPath+"/"+test.name+test.query, test.body)
+		if test.finalizer == "" {
+			if a.Kind != "Status" || a.Details.Kind != "configmaps" || a.Details.Name != test.name || a.Details.UID == "" {
+				t.Errorf("%s: %+v", test.name, a)
+			}
+			continue
+		}
+		if len(a.Metadata.Finalizers) != 1 || a.Metadata.Finalizers[0] != test.finalizer || a.Metadata.DeletionTimestamp == nil {
+			t.Errorf("%s: %+v", test.name, a.Metadata)
+		}
+	}
+}
+
+// A pod on a node goes when its kubelet says so; one without a node at once.
+func TestGracefulDeletion(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", podsPath, podBody)
+	if gone := do(t, s, 200, "DELETE", podsPath+"/web", ""); gone.Kind != "Pod" {
+		t.Errorf("%+v", gone)
+	}
+	do(t, s, 404, "GET", podsPath+"/web", "")
+
+	do(t, s, 201, "POST", podsPath, podBody)
+	do(t, s, 201, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"one"}}`)
+	going := do(t, s, 200, "DELETE", podsPath+"/web", "")
+	if going.Metadata.DeletionTimestamp == nil || *going.Metadata.DeletionGracePeriodSeconds != 30 {
+		t.Fatalf("%+v", going.Metadata)
+	}
+	if longer := do(t, s, 200, "DELETE", podsPath+"/web?gracePeriodSeconds=60", ""); *longer.Metadata.DeletionGracePeriodSeconds != 30 {
+		t.Errorf("%+v", longer.Metadata)
+	}
+	if shorter := do(t, s, 200, "DELETE", podsPath+"/web", `{"gracePeriodSeconds":5}`); *shorter.Metadata.DeletionGracePeriodSeconds != 5 {
+		t.Errorf("%+v", shorter.Metadata)
+	}
+	do(t, s, 200, "DELETE", podsPath+"/web?gracePeriodSeconds=0", "")
+	do(t, s, 404, "GET", podsPath+"/web", "")
+}
+
+func TestBinding(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", podsPath, podBody)
+	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"one"}}`
+	if a := do(t, s, 201, "POST", "/api/v1/namespaces/default/bindings", binding); a.Kind != "Status" || string(a.Status) != `"Success"` {
+		t.Errorf("%+v", a)
+	}
+	bound := do(t, s, 200, "GET", podsPath+"/web", "")
+	if !strings.Contains(string(bound.Spec), `"nodeName":"one"`) || !strings.Contains(string(bound.Status), `"type":"PodScheduled","status":"True"`) &&
+		!strings.Contains(string(bound.Status), `"status":"True"`) {
+		t.Errorf("%s %s", bound.Spec, bound.Status)
+	}
+	if message := string(mustFail(t, s, 409, "POST", podsPath+"/web/binding", binding)); !strings.Contains(message, `pod web is already assigned to node \"one\"`) {
+		t.Error(message)
+	}
+	do(t, s, 404, "POST", podsPath+"/missing/binding", strings.ReplaceAll(binding, `"web"`, `"missing"`))
+	do(t, s, 422, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Pod"}}`)
+}
+
+func TestEviction(t *testing.T) {
+	s := apiservertest.Start(t)
+	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+	running := func(name string) {
+		do(t, s, 201, "POST", podsPath, strings.Replace(podBody, `"name":"web"`, `"name":"`+name+`","labels":{"app":"web"}`, 1))
+		do(t, s, 200, "PATCH", podsPath+"/"+name+"/status", `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`, "Content-Type", "application/merge-patch+json")
+	}
+	evict := func(name string) (int, []byte, http.Header) {
+		return call(t, s, "POST", podsPath+"/"+name+"/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+name+`"}}`)
+	}
+	running("one")
+	running("two")
+	running("free")
+	do(t, s, 200, "PATCH", podsPath+"/free", `{"metadata":{"labels":null}}`, "Content-Type", "application/merge-patch+json")
+	do(t, s, 201, "POST", budgets, `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"web"},"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}}`)
+	if code, body, header := evict("one"); code != 429 || header.Get("Retry-After") != "10" || !strings.Contains(string(body), "is still being processed by the server") {
+		t.Fatalf("before the controller: %d %v %s", code, header, body)
+	}
+	do(t, s, 200, "PATCH", budgets+"/web/status", `{"status":{"observedGeneration":1,"disruptionsAllowed":1,"desiredHealthy":1,"currentHealthy":2,"expectedPods":2}}`, "Content-Type", "application/merge-patch+json")
+	if code, body, _ := evict("one"); code != 201 {
+		t.Fatalf("allowed: %d %s", code, body)
+	}
+	do(t, s, 404, "GET", podsPath+"/one", "")
+	if code, body, _ := evict("two"); code != 429 || !strings.Contains(string(body), `"reason":"DisruptionBudget","message":"The disruption budget web needs 1 healthy pods and has 2 currently"`) {
+		t.Fatalf("used up: %d %s", code, body)
+	}
+	if code, body, _ := evict("free"); code != 201 {
+		t.Fatalf("without a budget: %d %s", code, body)
+	}
+	budget := do(t, s, 200, "GET", budgets+"/web", "")
+	if !strings.Contains(string(budget.Status), `"disruptionsAllowed":0`) || !strings.Contains(string(budget.Status), `"disruptedPods":{"one":`) {
+		t.Errorf("%s", budget.Status)
+	}
+}
+
+func TestScale(t *testing.T) {
+	s := apiservertest.Start(t)
+	const path = "/apis/apps/v1/namespaces/default/deployments"
+	do(t, s, 201, "POST", path, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"main","image":"x"}]}}}}`)
+	scale := do(t, s, 200, "GET", path+"/web/scale", "")
+	if scale.Kind != "Scale" || scale.APIVersion != "autoscaling/v1" || string(scale.Spec) != `{"replicas":2}` || !strings.Contains(string(scale.Status), `"selector":"app=web"`) {
+		t.Fatalf("%+v %s %s", scale, scale.Spec, scale.Status)
+	}
+	if scaled := do(t, s, 200, "PUT", path+"/web/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web"},"spec":{"replicas":3}}`); string(scaled.Spec) != `{"replicas":3}` {
+		t.Errorf("%s", scaled.Spec)
+	}
+	for kind, patch := range map[string]string{
+		"application/merge-patch+json":           `{"spec":{"replicas":4}}`,
+		"application/strategic-merge-patch+json": `{"spec":{"replicas":5}}`,
+		"application/json-patch+json":            `[{"op":"replace","path":"/spec/replicas","value":6}]`,
+	} {
+		do(t, s, 200, "PATCH", path+"/web/scale", patch, "Content-Type", kind)
+	}
+	do(t, s, 422, "PATCH", path+"/web/scale", `{"spec":{"replicas":-1}}`, "Content-Type", "application/merge-patch+json")
+	do(t, s, 409, "PUT", path+"/web/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","resourceVersion":"1"},"spec":{"replicas":3}}`)
+	deployment := do(t, s, 200, "GET", path+"/web", "")
+	if deployment.Metadata.Generation != 5 {
+		t.Errorf("generation %d after four changes", deployment.Metadata.Generation)
+	}
+}
+
+// A write to the status leaves the spec alone, and the reverse.
+func TestStatus(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", podsPath, strings.Replace(podBody, `"spec"`, `"status":{"phase":"Failed"},"spec"`, 1))
+	pod := do(t, s, 200, "GET", podsPath+"/web", "")
+	if !strings.Contains(string(pod.Status), `"phase":"Pending"`) {
+		t.Errorf("created with a status: %s", pod.Status)
+	}
+	pod = do(t, s, 200, "PATCH", podsPath+"/web/status", `{"spec":{"containers":[{"name":"main","image":"other"}]},"status":{"phase":"Running"}}`, "Content-Type", "application/strategic-merge-patch+json")
+	if !strings.Contains(string(pod.Status), `"phase":"Running"`) || strings.Contains(string(pod.Spec), "other") {
+		t.Errorf("%s %s", pod.Spec, pod.Status)
+	}
+	pod = do(t, s, 200, "PATCH", podsPath+"/web", `{"spec":{"containers":[{"name":"main","image":"other"}]},"status":{"phase":"Failed"}}`, "Content-Type", "application/strategic-merge-patch+json")
+	if !strings.Contains(string(pod.Status), `"phase":"Running"`) || !strings.Contains(string(pod.Spec), "other") {
+		t.Errorf("%s %s", pod.Spec, pod.Status)
+	}
+}
+
+// A namespace terminates: it stays until its finalizer is taken away.
+func TestNamespaceDeletion(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`)
+	for range 2 {
+		going := do(t, s, 200, "DELETE", "/api/v1/namespaces/x", "")
+		if going.Kind != "Namespace" || !strings.Contains(string(going.Status), "Terminating") || going.Metadata.DeletionTimestamp == nil {
+			t.Fatalf("%+v %s", going, going.Status)
+		}
+	}
+	do(t, s, 200, "PUT", "/api/v1/namespaces/x/finalize", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"},"spec":{"finalizers":[]}}`)
+	do(t, s, 404, "GET", "/api/v1/namespaces/x", "")
+}
+
+func TestDeleteCollection(t *testing.T) {
+	s := apiservertest.Start(t)
+	for _, name := range []string{"a", "b", "c"} {
+		do(t, s, 201, "POST", mapsPath, configMap(name, `,"labels":{"name":"`+name+`"}}`))
+	}
+	if list := do(t, s, 200, "DELETE", mapsPath+"?labelSelector=name+in+(a,b)", ""); list.Kind != "ConfigMapList" {
+		t.Errorf("%+v", list)
+	}
+	if left, _ := listMaps(t, s, ""); namesOf(left) != "c" {
+		t.Errorf("left: %s", namesOf(left))
+	}
+}
+
+// A PUT creates what may be created that way, and only with the right to create.
+func TestCreateByUpdate(t *testing.T) {
+	s := apiservertest.Start(t)
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"x"}}`
+	made := do(t, s, 201, "PUT", leases+"/x", lease)
+	if made.Metadata.UID == "" {
+		t.Errorf("%+v", made)
+	}
+	do(t, s, 422, "PUT", leases+"/x", lease)
+	do(t, s, 404, "PUT", podsPath+"/web", podBody)
+}
+
+// Writers that take turns by patches lose nothing.
+func TestConcurrentPatches(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", mapsPath, configMap("x", "}"))
+	const writers = 20
+	var wait sync.WaitGroup
+	for i := range writers {
+		wait.Go(func() {
+			code, body, _ := call(t, s, "PATCH", mapsPath+"/x", fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", "application/merge-patch+json")
+			if code != http.StatusOK {
+				t.Errorf("%d %s", code, body)
+			}
+		})
+	}
+	wait.Wait()
+	if x := do(t, s, 200, "GET", mapsPath+"/x", ""); len(x.Data) != writers {
+		t.Errorf("%d of %d patches are there", len(x.Data), writers)
+	}
+}
+
+func TestJSONPatchLimit(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", mapsPath, configMap("x", "}"))
+	operations := strings.Repeat(`{"op":"test","path":"/metadata/name","value":"x"},`, 10001)
+	a := do(t, s, 413, "PATCH", mapsPath+"/x", "["+strings.TrimSuffix(operations, ",")+"]", "Content-Type", "application/json-patch+json")
+	if string(a.Status) != `"Failure"` {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestEventsInBothGroups(t *testing.T) {
+	s := apiservertest.Start(t)
+	do(t, s, 201, "POST", "/api/v1/namespaces/default/events", `{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"web","namespace":"default"},"reason":"Started","message":"it runs","type":"Normal"}`)
+	e := do(t, s, 200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events/e", "")
+	if e.APIVersion != "events.k8s.io/v1" || e.Kind != "Event" {
+		t.Errorf("%+v", e)
+	}
+}
