@@ -121,6 +121,15 @@ func newLab(t *testing.T, members map[string]string) *lab {
 			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.IP})
 		})
 	}
+	// As every machine has, so that what the node itself sends gets as far as
+	// the output hook.
+	in(t, l.node, func() error {
+		link, err := netlink.LinkByName("v0")
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: mustAddr("0.0.0.0/0").IPNet})
+	})
 	l.backend = New(Config{Table: "coracle-test", ClusterCIDRs: []netip.Prefix{podCIDR}, NetNS: int(l.node)})
 	return l
 }
