@@ -80,7 +80,11 @@ var standardFinalizers = map[string]bool{
 // ValidateNamedMetadata is ValidateMetadata and, for its finalizers, the rule
 // of the built-in kinds that all but the standard ones have a domain.
 func ValidateNamedMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
-	errs := ValidateMetadata(obj, namespaced, name)
+	return append(ValidateMetadata(obj, namespaced, name), validateFinalizerDomains(obj)...)
+}
+
+func validateFinalizerDomains(obj metav1.Object) field.ErrorList {
+	var errs field.ErrorList
 	for i, finalizer := range obj.GetFinalizers() {
 		errs = append(errs, ValidateFinalizerDomain(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
 	}

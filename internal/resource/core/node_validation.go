@@ -2,7 +2,6 @@ package core
 
 import (
 	"encoding/json"
-	"fmt"
 	"net"
 	"reflect"
 
@@ -141,7 +140,7 @@ func validateNodeUnchanged(n, old *corev1.Node) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath(""),
-		fmt.Sprintf("node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)"))}
+		"node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)")}
 }
 
 func prepareNodeStatus(_ *resource.Request, n, old *corev1.Node) {
@@ -163,7 +162,7 @@ func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList 
 	return errs
 }
 
-func nodeWarnings(_ *resource.Request, n, old *corev1.Node) []string {
+func nodeWarnings(_ *resource.Request, n, _ *corev1.Node) []string {
 	var warnings []string
 	if n.Spec.ConfigSource != nil {
 		warnings = append(warnings, "spec.configSource: the feature is removed, so this field has no effect")

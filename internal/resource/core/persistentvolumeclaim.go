@@ -240,9 +240,6 @@ func validateClaimUpdate(_ *resource.Request, c, old *corev1.PersistentVolumeCla
 func validateClaimStatus(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status")
-	if len(c.ResourceVersion) == 0 {
-		errs = append(errs, field.Required(path.Child("resourceVersion"), ""))
-	}
 	if len(c.Spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
 	}

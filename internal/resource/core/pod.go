@@ -155,13 +155,14 @@ func podGracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
 		period = *p.Spec.TerminationGracePeriodSeconds
 	}
 	ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
-	if p.Spec.NodeName == "" || ended {
+	switch {
+	case p.Spec.NodeName == "" || ended:
 		return 0
+	case period < 0:
+		return 1
 	}
-	return max(period, 1*min(1, abs(period)))
+	return period
 }
-
-func abs(n int64) int64 { return max(n, -n) }
 
 func validatePod(_ *resource.Request, p *corev1.Pod) field.ErrorList {
 	return validatePodBody(p, PodTemplateOptions(podAsTemplate(p), nil))

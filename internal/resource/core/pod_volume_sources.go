@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -195,7 +196,7 @@ func validateAzureDisk(d *corev1.AzureDiskVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-// ValidateCSIDriverName checks the name of a CSI driver: a DNS subdomain of at
+// validateCSIDriverName checks the name of a CSI driver: a DNS subdomain of at
 // most 63 characters, capitals allowed.
 func validateCSIDriverName(name string, at *field.Path) field.ErrorList {
 	const longest = 63
@@ -206,7 +207,7 @@ func validateCSIDriverName(name string, at *field.Path) field.ErrorList {
 	if len(name) > longest {
 		errs = append(errs, field.TooLong(at, "", longest))
 	}
-	return append(errs, invalid(at, name, utilvalidation.IsDNS1123Subdomain(lower(name)))...)
+	return append(errs, invalid(at, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 var accessModes = sets.New(corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)

@@ -16,7 +16,6 @@ const (
 	notInteger           = "must be an integer"
 	requestPrefix        = "requests."
 	kubernetesDomain     = "kubernetes.io/"
-	attachVolumesPrefix  = corev1.ResourceAttachableVolumesPrefix
 	standardResourceHelp = "must be a standard resource type or fully qualified"
 )
 

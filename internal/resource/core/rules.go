@@ -3,7 +3,6 @@ package core
 import (
 	"reflect"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -73,8 +72,6 @@ func required(value string, path *field.Path) field.ErrorList {
 }
 
 func nameIsDNSSubdomain(name string) []string { return validation.NameIsDNSSubdomain(name, false) }
-
-func lower(s string) string { return strings.ToLower(s) }
 
 func validateAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return validation.ValidateAnnotations(annotations, path)

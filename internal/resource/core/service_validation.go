@@ -291,6 +291,8 @@ func validateLoadBalancerClass(spec, old *corev1.ServiceSpec, path *field.Path) 
 	return validateQualified(*spec.LoadBalancerClass, at)
 }
 
+// validateServiceUpdate checks the primary address only in a service that is
+// otherwise good: a bad address is not a change of address.
 func validateServiceUpdate(_ *resource.Request, s, old *corev1.Service) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSLabel)
 	found := validateServiceSpec(&s.Spec, &old.Spec)
@@ -339,7 +341,7 @@ func validateLoadBalancerStatus(status, old *corev1.LoadBalancerStatus, spec *co
 	return errs
 }
 
-func serviceWarnings(_ *resource.Request, s, old *corev1.Service) []string {
+func serviceWarnings(_ *resource.Request, s, _ *corev1.Service) []string {
 	var warnings []string
 	path := field.NewPath("spec")
 	if isHeadless(&s.Spec) && s.Spec.LoadBalancerIP != "" {
