@@ -87,8 +87,9 @@ say "packing images"
 	-user 65535:65535 -entrypoint /pause "/pause=$out/.work/pause"
 links=()
 for applet in $(/bin/busybox --list); do
-	[ "$applet" = busybox ] || links+=("/bin/$applet->busybox")
+	case $applet in busybox | wget) ;; *) links+=("/bin/$applet->busybox") ;; esac
 done
+links+=("/bin/wget->/frontend")
 "$out/.work/mkimage" -o "$out/images/frontend.tar" -name coracle.internal/frontend:1.0 -arch "$arch" \
 	-ports 80/tcp -entrypoint /frontend "/frontend=$out/.work/frontend" "/bin/busybox=/bin/busybox" "${links[@]}"
 

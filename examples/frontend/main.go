@@ -1,6 +1,6 @@
 // Command frontend is the example application: a web server that says which
 // pod answered. GET / gives the pod's name and a newline; GET /healthz gives
-// ok for probes. It listens on :80, or on $PORT.
+// ok for probes. It listens on :80, or on $PORT. Called wget, it is that.
 package main
 
 import (
@@ -12,11 +12,19 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
 
 func main() {
+	if filepath.Base(os.Args[0]) == "wget" {
+		if err := wget(os.Args[1:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "wget:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	name, err := os.Hostname()
 	if err != nil {
 		log.Fatal("reading the pod's name: ", err)
