@@ -121,6 +121,7 @@ func preparePod(_ *resource.Request, p *corev1.Pod) {
 	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		*grace = 1
 	}
+	mergeLabelKeys(p)
 	addSchedulingGatedCondition(p)
 	applyAppArmorAnnotations(p)
 }

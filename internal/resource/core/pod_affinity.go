@@ -145,7 +145,7 @@ func (r *podRules) validatePodAffinityTerm(term *corev1.PodAffinityTerm, path *f
 	for _, name := range term.Namespaces {
 		errs = append(errs, invalid(path.Child("namespace"), name, validation.ValidateNamespaceName(name, false))...)
 	}
-	errs = append(errs, validateAffinityLabelKeys(term, path)...)
+	errs = append(errs, r.validateAffinityLabelKeys(term, path)...)
 	if term.TopologyKey == "" {
 		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
 	}
@@ -154,7 +154,7 @@ func (r *podRules) validatePodAffinityTerm(term *corev1.PodAffinityTerm, path *f
 
 // validateAffinityLabelKeys checks matchLabelKeys and mismatchLabelKeys. The
 // requirements that the server has made of them are part of the selector.
-func validateAffinityLabelKeys(term *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
+func (r *podRules) validateAffinityLabelKeys(term *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	if len(term.MatchLabelKeys)+len(term.MismatchLabelKeys) == 0 {
 		return nil
 	}
@@ -181,7 +181,8 @@ func validateAffinityLabelKeys(term *corev1.PodAffinityTerm, path *field.Path) f
 			errs = append(errs, field.Invalid(matches.Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
-	return errs
+	errs = append(errs, r.validateLabelKeys(term.MatchLabelKeys, "matchLabelKeys", metav1.LabelSelectorOpIn, term.LabelSelector, path)...)
+	return append(errs, r.validateLabelKeys(term.MismatchLabelKeys, "mismatchLabelKeys", metav1.LabelSelectorOpNotIn, term.LabelSelector, path)...)
 }
 
 // podAffinityTerms lists all terms of pod affinity and anti-affinity.

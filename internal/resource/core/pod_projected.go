@@ -29,7 +29,7 @@ func (r *podRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.
 		if path == "" {
 			return
 		}
-		if written[path] && !r.DuplicateProjectedPaths {
+		if written[path] {
 			errs = append(errs, field.Invalid(at, source, "conflicting duplicate paths"))
 		}
 		written[path] = true

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -123,22 +123,12 @@ func (r *podRules) validateSpreadLabelKeys(c *corev1.TopologySpreadConstraint, p
 		return nil
 	}
 	at := path.Child("matchLabelKeys")
-	selected := sets.New[string]()
 	if c.LabelSelector == nil {
 		return field.ErrorList{field.Forbidden(at, "must not be specified when labelSelector is not set")}
-	}
-	for key := range c.LabelSelector.MatchLabels {
-		selected.Insert(key)
-	}
-	for _, e := range c.LabelSelector.MatchExpressions {
-		selected.Insert(e.Key)
 	}
 	var errs field.ErrorList
 	for i, key := range c.MatchLabelKeys {
 		errs = append(errs, metav1validation.ValidateLabelName(key, at.Index(i))...)
-		if selected.Has(key) && !r.InvalidTopologySpreadKeys {
-			errs = append(errs, field.Invalid(at.Index(i), key, "exists in both matchLabelKeys and labelSelector"))
-		}
 	}
-	return errs
+	return append(errs, r.validateLabelKeys(c.MatchLabelKeys, "matchLabelKeys", metav1.LabelSelectorOpIn, c.LabelSelector, path)...)
 }

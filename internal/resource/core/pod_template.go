@@ -17,12 +17,6 @@ type PodOptions struct {
 	OldAddresses sets.Set[string]
 	// InvalidLabelSelectors are let through, in affinity and topology spread.
 	InvalidLabelSelectors bool
-	// InvalidTopologySpreadKeys lets matchLabelKeys repeat the selector's keys.
-	InvalidTopologySpreadKeys bool
-	// DuplicateProjectedPaths lets projected volumes write a path twice.
-	DuplicateProjectedPaths bool
-	// NegativeGracePeriod lets terminationGracePeriodSeconds be below zero.
-	NegativeGracePeriod bool
 }
 
 // PodTemplateOptions are the options for a template that replaces old; old is
@@ -40,9 +34,6 @@ func PodTemplateOptions(template, old *corev1.PodTemplateSpec) PodOptions {
 		o.OldAddresses.Insert(spec.DNSConfig.Nameservers...)
 	}
 	o.InvalidLabelSelectors = hasInvalidSelectors(spec)
-	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		o.NegativeGracePeriod = true
-	}
 	return o
 }
 
