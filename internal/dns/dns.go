@@ -1,25 +1,23 @@
-// Package dns is the cluster's name server: Kubernetes DNS-Based Service
-// Discovery, specification 1.1, out of the informers' indexes, and everything
-// else from the machine's own resolvers.
+// Package dns is the cluster's DNS server. It answers for the cluster domain
+// out of informers, and asks the host's resolvers for everything else.
 //
-//	pod ── kube-dns ClusterIP:53 ──proxy──► node address:port ── this server
-//	                                                  ├─ cluster zone: indexes
-//	                                                  └─ other: cache, forward
+//	pod ─► 10.96.0.10:53 ─proxy─► NODE:port ─┬─ cluster.local, in-addr.arpa ─► Zone ◄─ Services, EndpointSlices
+//	                                          └─ the rest ─► forwarder ─► host's resolvers
 //
-// Each server makes itself an endpoint of Service kube-system/kube-dns, so a
-// cluster with several nodes has several, and the proxy spreads the queries.
+// The server runs in the host's network on a port of its own; the Service
+// kube-system/kube-dns and its EndpointSlice, which announce.go keeps, lead
+// from the well-known address to it on every node.
 package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"strings"
-	"sync"
-	"time"
+	"strconv"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -29,209 +27,148 @@ import (
 // Config of a server.
 type Config struct {
 	Client *client.Client
-	// ClusterDomain is the zone, such as cluster.local.
-	ClusterDomain string
-	// Address is where to listen, on an address of this node that pods
-	// reach; port 0 takes a free one.
-	Address netip.AddrPort
-	// NodeName names this server's EndpointSlice.
-	NodeName string
-	// ServiceIP is the ClusterIP of Service kube-dns. When it is not valid,
-	// no Service and no endpoint is written.
-	ServiceIP netip.Addr
-	// ResolvConf names the resolvers for other names; empty is
-	// /etc/resolv.conf.
+	// Domain is the cluster's, such as cluster.local.
+	Domain string
+	// Addresses are those of this host to listen on.
+	Addresses []string
+	Port      int
+	// ResolvConf names the host's resolvers; "" is /etc/resolv.conf.
 	ResolvConf string
+	// Announce publishes this server as the Service kube-system/kube-dns with
+	// these cluster IPs; none leaves that to others.
+	Announce []string
+	// NodeName names this instance's endpoints.
+	NodeName string
 }
 
-// Server is one name server.
+const ttl = 5 // seconds, short because endpoints come and go
+
+// Server answers queries.
 type Server struct {
 	config  Config
-	zone    string
-	records *records
+	view    *informerView
+	zone    *Zone
 	forward *forwarder
-	ready   chan struct{}
-	bound   netip.AddrPort
 }
 
-// New returns a server; Run does the work.
-func New(config Config) *Server {
-	if config.ResolvConf == "" {
-		config.ResolvConf = "/etc/resolv.conf"
+// New makes a server; Run does the work.
+func New(c Config) (*Server, error) {
+	if len(c.Addresses) == 0 || c.Port == 0 {
+		return nil, errors.New("the DNS server needs an address and a port to listen on")
 	}
-	zone := dns.CanonicalName(config.ClusterDomain)
-	return &Server{config: config, zone: zone, ready: make(chan struct{})}
+	if c.ResolvConf == "" {
+		c.ResolvConf = "/etc/resolv.conf"
+	}
+	view, err := newInformerView(c.Client.Informers)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		config: c, view: view,
+		zone:    &Zone{Domain: dns.Fqdn(c.Domain), TTL: ttl, View: view},
+		forward: newForwarder(c.ResolvConf, append(c.Addresses, c.Announce...)),
+	}, nil
 }
 
-// Ready is closed when the server answers.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
-
-// Bound is where the server listens, known once it is ready.
-func (s *Server) Bound() netip.AddrPort { return s.bound }
-
-// Run answers queries until ctx ends.
+// Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	packets, streams, err := listen(ctx, s.config.Address)
-	if err != nil {
-		return err
+	s.config.Client.Informers.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), s.view.synced...) {
+		return nil
 	}
-	s.bound = streams.Addr().(*net.TCPAddr).AddrPort()
-	upstreams, err := resolvers(s.config.ResolvConf, s.bound.Addr(), s.config.ServiceIP)
-	if err != nil {
-		_ = packets.Close()
-		_ = streams.Close()
-		return err
-	}
-	s.forward = newForwarder(upstreams)
-	view, synced, err := newIndexes(s.config.Client.Informers)
-	if err != nil {
-		_ = packets.Close()
-		_ = streams.Close()
-		return err
-	}
-	s.records = &records{zone: s.zone, view: view}
-	s.config.Client.Informers.Start(ctx.Done())
-
-	var running sync.WaitGroup
-	defer running.Wait()
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) { s.serve(ctx, w, query) })
-	for _, server := range []*dns.Server{
-		{PacketConn: packets, Handler: handler, UDPSize: maxUDP},
-		{Listener: streams, Handler: handler},
-	} {
-		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-			_ = packets.Close()
-			_ = streams.Close()
-			return nil
-		}
-		running.Go(func() {
-			if err := server.ActivateAndServe(); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Name server ended", "address", s.bound)
-			}
-		})
-		running.Go(func() {
-			<-ctx.Done()
-			// It may not have come to serving yet; then closing ends it.
-			_ = server.Shutdown()
-			_ = packets.Close()
-			_ = streams.Close()
-		})
-	}
-	close(s.ready)
-	klog.FromContext(ctx).Info("Serving cluster DNS", "zone", s.zone, "address", s.bound, "forwardingTo", upstreams)
-	s.publish(ctx)
-	<-ctx.Done()
-	return nil
-}
-
-// listen takes the same port for UDP and TCP.
-func listen(ctx context.Context, address netip.AddrPort) (net.PacketConn, net.Listener, error) {
-	var config net.ListenConfig
-	var failed error
-	// A free TCP port may be taken for UDP: another one then.
-	for range 10 {
-		streams, err := config.Listen(ctx, "tcp", address.String())
+	g, ctx := errgroup.WithContext(ctx)
+	for _, address := range s.config.Addresses {
+		at := net.JoinHostPort(address, strconv.Itoa(s.config.Port))
+		packets, err := net.ListenPacket("udp", at)
 		if err != nil {
-			return nil, nil, fmt.Errorf("cluster DNS cannot listen on %s (choose another address): %w", address, err)
+			return fmt.Errorf("listen for DNS on %s: %w", at, err)
 		}
-		packets, err := config.ListenPacket(ctx, "udp", streams.Addr().String())
-		if err == nil {
-			return packets, streams, nil
+		streams, err := net.Listen("tcp", at)
+		if err != nil {
+			return errors.Join(fmt.Errorf("listen for DNS on %s: %w", at, err), packets.Close())
 		}
-		_ = streams.Close()
-		failed = err
-		if address.Port() != 0 {
-			break
+		for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: streams}} {
+			server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serve(ctx, w, q) })
+			g.Go(func() error { return run(ctx, server) })
 		}
 	}
-	return nil, nil, fmt.Errorf("cluster DNS cannot listen on %s for UDP (choose another address): %w", address, failed)
+	if len(s.config.Announce) > 0 {
+		g.Go(func() error { return s.announce(ctx) })
+	}
+	return g.Wait()
 }
 
-// maxUDP is the largest answer by UDP that cannot be fragmented on the way
-// (DNS flag day 2020).
-const maxUDP = 1232
-
-// forwardPatience is how long a client's query may wait for other resolvers.
-const forwardPatience = 4 * time.Second
+// run serves until ctx ends and the server has shut down.
+func run(ctx context.Context, server *dns.Server) error {
+	started := make(chan struct{})
+	server.NotifyStartedFunc = func() { close(started) }
+	done := make(chan error, 1)
+	go func() { done <- server.ActivateAndServe() }()
+	select {
+	case err := <-done:
+		return err
+	case <-started:
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errors.Join(server.Shutdown(), <-done)
+	}
+}
 
 func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
-	ctx, cancel := context.WithTimeout(ctx, forwardPatience)
-	defer cancel()
-	answer := s.answer(ctx, query)
-	if edns := query.IsEdns0(); edns != nil && answer.IsEdns0() == nil {
-		answer.SetEdns0(maxUDP, edns.Do())
-	}
-	if _, udp := w.RemoteAddr().(*net.UDPAddr); udp {
-		size := dns.MinMsgSize
-		if edns := query.IsEdns0(); edns != nil {
-			size = min(max(size, int(edns.UDPSize())), maxUDP)
-		}
-		answer.Truncate(size)
-	} else {
-		answer.Truncate(dns.MaxMsgSize)
-	}
-	if err := w.WriteMsg(answer); err != nil {
-		klog.FromContext(ctx).V(4).Info("Answer not delivered", "client", w.RemoteAddr(), "err", err)
-	}
-}
-
-// answer is the reply to a query, which it does not change.
-func (s *Server) answer(ctx context.Context, query *dns.Msg) *dns.Msg {
 	reply := new(dns.Msg).SetReply(query)
-	if query.Opcode != dns.OpcodeQuery {
+	reply.RecursionAvailable = true
+	switch {
+	case query.Opcode != dns.OpcodeQuery:
 		reply.Rcode = dns.RcodeNotImplemented
-		return reply
-	}
-	if len(query.Question) != 1 {
+	case len(query.Question) != 1:
 		reply.Rcode = dns.RcodeFormatError
-		return reply
+	case !s.zone.Answer(reply, query.Question[0]):
+		reply = s.forward.ask(ctx, query)
+	default:
+		s.follow(ctx, query, reply)
 	}
-	question := query.Question[0]
-	name := strings.ToLower(question.Name)
-	if question.Qclass != dns.ClassINET {
-		reply.Rcode = dns.RcodeRefused
-		return reply
-	}
-	var result result
-	ours := true
-	if dns.IsSubDomain(s.zone, name) {
-		result = s.records.lookup(name, question.Qtype)
-	} else {
-		result, ours = s.records.reverse(name, question.Qtype)
-	}
-	if !ours {
-		return s.forward.exchange(ctx, query)
-	}
-	reply.Authoritative, reply.RecursionAvailable = true, true
-	reply.Rcode = result.rcode
-	reply.Answer, reply.Extra = result.answer, result.extra
-	for _, rr := range reply.Answer {
-		// Clients compare names as they wrote them.
-		if strings.EqualFold(rr.Header().Name, question.Name) {
-			rr.Header().Name = question.Name
+	size := dns.MinMsgSize
+	if opt := query.IsEdns0(); opt != nil {
+		size = max(size, int(opt.UDPSize()))
+		if reply.IsEdns0() == nil {
+			reply.SetEdns0(opt.UDPSize(), false)
 		}
 	}
-	if result.external != "" {
-		s.follow(ctx, reply, result.external, question.Qtype)
+	if _, isTCP := w.RemoteAddr().(*net.TCPAddr); isTCP {
+		size = dns.MaxMsgSize
 	}
-	if len(reply.Answer) == 0 {
-		reply.Ns = []dns.RR{s.records.soa()}
+	reply.Truncate(size)
+	if err := w.WriteMsg(reply); err != nil {
+		klog.FromContext(ctx).V(3).Info("Answer not sent", "client", w.RemoteAddr().String(), "err", err)
 	}
-	return reply
 }
 
-// follow adds what an ExternalName leads to, as resolvers that are asked to
-// recurse do.
-func (s *Server) follow(ctx context.Context, reply *dns.Msg, target string, qtype uint16) {
-	if qtype == dns.TypeCNAME {
+// follow adds the addresses behind the alias of an ExternalName Service.
+func (s *Server) follow(ctx context.Context, query, reply *dns.Msg) {
+	const deepest = 8
+	question := query.Question[0]
+	if question.Qtype != dns.TypeA && question.Qtype != dns.TypeAAAA {
 		return
 	}
-	if dns.IsSubDomain(s.zone, target) {
-		reply.Answer = append(reply.Answer, s.records.lookup(target, qtype).answer...)
-		return
-	}
-	query := new(dns.Msg).SetQuestion(target, qtype)
-	if further := s.forward.exchange(ctx, query); further.Rcode == dns.RcodeSuccess {
-		reply.Answer = append(reply.Answer, further.Answer...)
+	for range deepest {
+		if len(reply.Answer) == 0 {
+			return
+		}
+		alias, ok := reply.Answer[len(reply.Answer)-1].(*dns.CNAME)
+		if !ok {
+			return
+		}
+		next := new(dns.Msg).SetQuestion(alias.Target, question.Qtype)
+		answer := new(dns.Msg).SetReply(next)
+		if !s.zone.Answer(answer, next.Question[0]) {
+			answer = s.forward.ask(ctx, next)
+		}
+		reply.Answer = append(reply.Answer, answer.Answer...)
+		if len(answer.Answer) == 0 {
+			return
+		}
 	}
 }

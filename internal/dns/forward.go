@@ -2,11 +2,8 @@ package dns
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net"
-	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,164 +11,103 @@ import (
 	"github.com/miekg/dns"
 )
 
-// resolvers are the machine's, without those that are this server: asking
-// them would go round in a circle.
-func resolvers(file string, own ...netip.Addr) ([]string, error) {
-	config, err := dns.ClientConfigFromFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the resolvers in %s: %w", file, err)
-	}
-	var list []string
-	for _, server := range config.Servers {
-		a, err := netip.ParseAddr(server)
-		if err != nil {
-			continue
-		}
-		circle := false
-		for _, o := range own {
-			circle = circle || o == a
-		}
-		if !circle {
-			list = append(list, net.JoinHostPort(server, config.Port))
-		}
-	}
-	return list, nil
-}
-
-// forwarder asks other resolvers, in their order, and remembers what they say.
-type forwarder struct {
-	upstreams []string
-	mu        sync.Mutex // guards cache
-	cache     map[dns.Question]cached
-}
-
-type cached struct {
-	answer  *dns.Msg
-	stored  time.Time
-	expires time.Time
-}
-
 const (
-	cacheSize   = 10000
-	longestTTL  = time.Hour
-	negativeTTL = 30 * time.Second
-	// tryTime is how long one resolver is waited for.
-	tryTime = 2 * time.Second
+	forwardTimeout = 2 * time.Second
+	cacheEntries   = 4096
+	cacheTTL       = 30 * time.Second
 )
 
-func newForwarder(upstreams []string) *forwarder {
-	return &forwarder{upstreams: upstreams, cache: map[dns.Question]cached{}}
+// forwarder asks the host's resolvers, one after the other, and remembers
+// their answers for a short while.
+type forwarder struct {
+	resolvConf string
+	own        []string // addresses of this server, never asked
+
+	mu    sync.Mutex // guards cache
+	cache map[question]remembered
 }
 
-// exchange answers a query, SERVFAIL when no resolver does.
-func (f *forwarder) exchange(ctx context.Context, query *dns.Msg) *dns.Msg {
-	question := query.Question[0]
-	question.Name = strings.ToLower(question.Name)
-	if answer := f.remembered(question, time.Now()); answer != nil {
-		return fit(answer, query)
-	}
-	request := new(dns.Msg).SetQuestion(query.Question[0].Name, question.Qtype)
-	request.SetEdns0(maxUDP, false)
-	for _, upstream := range f.upstreams {
-		answer, err := ask(ctx, request, upstream)
-		if err != nil || answer.Rcode == dns.RcodeServerFailure || answer.Rcode == dns.RcodeRefused {
-			continue
-		}
-		f.remember(question, answer, time.Now())
-		return fit(answer.Copy(), query)
-	}
-	reply := new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
-	reply.RecursionAvailable = true
-	return reply
+type question struct {
+	name  string
+	qtype uint16
+	dnssc bool
 }
 
-// ask goes over to TCP when the answer does not fit UDP.
-func ask(ctx context.Context, request *dns.Msg, upstream string) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
-	defer cancel()
-	answer, _, err := new(dns.Client).ExchangeContext(ctx, request, upstream)
-	if err == nil && answer.Truncated {
-		answer, _, err = (&dns.Client{Net: "tcp"}).ExchangeContext(ctx, request, upstream)
-	}
-	return answer, err
+type remembered struct {
+	reply *dns.Msg
+	until time.Time
 }
 
-// fit makes an answer of ours that of one query.
-func fit(answer, query *dns.Msg) *dns.Msg {
-	answer.Id = query.Id
-	answer.Question = query.Question
-	answer.RecursionDesired, answer.RecursionAvailable = query.RecursionDesired, true
-	answer.Authoritative = false
-	var extra []dns.RR
-	for _, rr := range answer.Extra {
-		if rr.Header().Rrtype != dns.TypeOPT {
-			extra = append(extra, rr)
-		}
-	}
-	answer.Extra = extra
-	return answer
+func newForwarder(resolvConf string, own []string) *forwarder {
+	return &forwarder{resolvConf: resolvConf, own: own, cache: map[question]remembered{}}
 }
 
-// remembered is a copy of the cached answer with the time that is left.
-func (f *forwarder) remembered(question dns.Question, now time.Time) *dns.Msg {
-	f.mu.Lock()
-	entry, ok := f.cache[question]
-	f.mu.Unlock()
-	if !ok || !now.Before(entry.expires) {
+// resolvers are read anew for each question that is not remembered: a laptop
+// changes networks. A resolver that is this server would make a loop.
+func (f *forwarder) resolvers() []string {
+	c, err := dns.ClientConfigFromFile(f.resolvConf)
+	if err != nil {
 		return nil
 	}
-	answer := entry.answer.Copy()
-	age := uint32(now.Sub(entry.stored) / time.Second)
-	for _, section := range [][]dns.RR{answer.Answer, answer.Ns, answer.Extra} {
-		for _, rr := range section {
-			if rr.Header().Rrtype != dns.TypeOPT {
-				rr.Header().Ttl -= min(age, rr.Header().Ttl)
-			}
+	var out []string
+	for _, server := range c.Servers {
+		if !slices.Contains(f.own, server) {
+			out = append(out, net.JoinHostPort(server, c.Port))
 		}
 	}
-	return answer
+	return out
 }
 
-func (f *forwarder) remember(question dns.Question, answer *dns.Msg, now time.Time) {
-	life := lifetime(answer)
-	if life <= 0 || answer.Truncated {
+// ask returns the answer of the first resolver that has one, and SERVFAIL
+// where none has.
+func (f *forwarder) ask(ctx context.Context, query *dns.Msg) *dns.Msg {
+	q := query.Question[0]
+	key := question{strings.ToLower(q.Name), q.Qtype, query.IsEdns0() != nil && query.IsEdns0().Do()}
+	f.mu.Lock()
+	known, ok := f.cache[key]
+	f.mu.Unlock()
+	if ok && time.Now().Before(known.until) {
+		reply := known.reply.Copy()
+		reply.Id = query.Id
+		reply.Question = query.Question
+		return reply
+	}
+	for _, server := range f.resolvers() {
+		reply, err := exchange(ctx, query, server)
+		if err != nil || reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused {
+			continue
+		}
+		f.remember(key, reply)
+		return reply
+	}
+	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+}
+
+// exchange asks by UDP, and by TCP if the answer did not fit.
+func exchange(ctx context.Context, query *dns.Msg, server string) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	c := &dns.Client{Timeout: forwardTimeout}
+	reply, _, err := c.ExchangeContext(ctx, query, server)
+	if err == nil && reply.Truncated {
+		c.Net = "tcp"
+		reply, _, err = c.ExchangeContext(ctx, query, server)
+	}
+	return reply, err
+}
+
+func (f *forwarder) remember(key question, reply *dns.Msg) {
+	life := cacheTTL
+	for _, rr := range slices.Concat(reply.Answer, reply.Ns) {
+		life = min(life, time.Duration(rr.Header().Ttl)*time.Second)
+	}
+	if life <= 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.cache) >= cacheSize {
-		for q, entry := range f.cache {
-			if !now.Before(entry.expires) {
-				delete(f.cache, q)
-			}
-		}
-	}
-	if len(f.cache) >= cacheSize {
+	if len(f.cache) >= cacheEntries {
 		clear(f.cache)
 	}
-	f.cache[question] = cached{answer.Copy(), now, now.Add(life)}
-}
-
-// lifetime is the shortest TTL of the answer; of a negative one, what its SOA
-// says (RFC 2308), at most negativeTTL.
-func lifetime(answer *dns.Msg) time.Duration {
-	if answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError {
-		return 0
-	}
-	life := longestTTL
-	if len(answer.Answer) == 0 {
-		life = 0
-		for _, rr := range answer.Ns {
-			if soa, ok := rr.(*dns.SOA); ok {
-				life = min(negativeTTL, time.Duration(min(soa.Minttl, soa.Hdr.Ttl))*time.Second)
-			}
-		}
-	}
-	for _, rr := range answer.Answer {
-		life = min(life, time.Duration(rr.Header().Ttl)*time.Second)
-	}
-	return life
+	f.cache[key] = remembered{reply.Copy(), time.Now().Add(life)}
 }

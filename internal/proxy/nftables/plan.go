@@ -100,7 +100,7 @@ func (r ruleset) fixed(f family, clusterCIDR netip.Prefix) {
 			{newConnection(), fibLocal(false), f.portVmap(noEndpointPorts)},
 		}
 	}
-	r.chains["reject"] = []rule{{reject()}}
+	r.chains["reject"] = []rule{{isTCP(), reset()}, {reject()}}
 	r.chains["drop"] = []rule{{drop()}}
 }
 

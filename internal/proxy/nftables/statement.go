@@ -72,6 +72,16 @@ func goTo(chain string) statement {
 
 func drop() statement { return plain("drop", verdict(expr.VerdictDrop, "")) }
 
+func isTCP() statement {
+	return plain("meta l4proto tcp", loadProtocol(1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}})
+}
+
+// reset refuses a TCP connection; unlike the ICMP errors of reject, of which
+// the kernel sends a client one a second, it refuses each at once.
+func reset() statement {
+	return plain("reject with tcp reset", &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
+}
+
 func reject() statement {
 	// ICMP and ICMPv6 have other codes for an unreachable port.
 	return statement{"reject", func(b *batch) []expr.Any {

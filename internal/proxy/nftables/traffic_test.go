@@ -124,8 +124,17 @@ func newLab(t *testing.T, members map[string]string) *lab {
 	// As every machine has, so that what the node itself sends gets as far as
 	// the output hook.
 	in(t, l.node, func() error {
-		link, err := netlink.LinkByName("v0")
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "up1"}); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("up0")
 		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, mustAddr("192.168.77.1/24")); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
 			return err
 		}
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: mustAddr("0.0.0.0/0").IPNet})
