@@ -1,0 +1,89 @@
+package nftables
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/proxy"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func TestPlan(t *testing.T) {
+	base := proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80}
+	with := func(change func(*proxy.ServicePort)) proxy.Rules {
+		p := base
+		change(&p)
+		return rulesOf(&p)
+	}
+	two := endpoints("10.9.1.3:8080", "10.9.1.4:8080")
+	hostPort := rulesOf()
+	hostPort.HostPorts[proxy.HostPortKey{Port: 8888, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = netip.MustParseAddrPort("10.9.1.3:53")
+	for name, rules := range map[string]proxy.Rules{
+		"empty":                    rulesOf(),
+		"no-endpoints":             with(func(p *proxy.ServicePort) { p.NodePort = 30080 }),
+		"cluster-ip":               with(func(p *proxy.ServicePort) { p.Cluster = two }),
+		"node-port":                with(func(p *proxy.ServicePort) { p.Cluster, p.NodePort = two, 30080 }),
+		"affinity":                 with(func(p *proxy.ServicePort) { p.Cluster, p.Affinity = two, 3*time.Hour }),
+		"internal-local-elsewhere": with(func(p *proxy.ServicePort) { p.Cluster, p.InternalLocal = two, true }),
+		"external-local": with(func(p *proxy.ServicePort) {
+			p.Cluster, p.Local, p.NodePort, p.ExternalLocal = two, two[:1], 30080, true
+		}),
+		"load-balancer": with(func(p *proxy.ServicePort) {
+			p.Cluster = two[:1]
+			p.LoadBalancer = []netip.Addr{netip.MustParseAddr("203.0.113.7")}
+			p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		}),
+		"host-port": hostPort,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := plan(rules, ipv4, podCIDR).String()
+			file := filepath.Join("testdata", name+".txt")
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("-want +got (go test -rewrite makes it so):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStaleDatagramFlows(t *testing.T) {
+	name := proxy.PortName{NamespacedName: types.NamespacedName{Namespace: "kube-system", Name: "kube-dns"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
+	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 53, NodePort: 30053, Cluster: endpoints("10.9.1.3:53")}
+	a := datagramAnswers(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}})
+	for _, c := range []struct {
+		destination, from string
+		stale             bool
+	}{
+		{"10.96.0.10:53", "10.9.1.3:53", false},
+		{"10.96.0.10:53", "10.9.1.4:53", true},   // an endpoint that is no more
+		{"10.96.0.10:53", "10.96.0.10:53", true}, // began before there was an endpoint
+		{"192.0.2.2:30053", "10.9.1.3:53", false},
+		{"192.0.2.2:30053", "10.9.1.4:53", true},
+		{"192.0.2.9:30053", "192.0.2.9:30053", false}, // not translated: someone else's
+		{"192.0.2.9:53", "192.0.2.9:53", false},
+	} {
+		if got := a.stale(netip.MustParseAddrPort(c.destination), netip.MustParseAddrPort(c.from)); got != c.stale {
+			t.Errorf("flow to %s answered by %s: stale %v, want %v", c.destination, c.from, got, c.stale)
+		}
+	}
+	if datagramsChanged(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}}, proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}}) {
+		t.Error("equal rules differ")
+	}
+}

@@ -1,0 +1,188 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// endpoint is written as its address and flags: r(eady), s(erving),
+// t(erminating), then @node and >zone or >>node for hints.
+func endpoint(text string) discoveryv1.Endpoint {
+	fields := strings.Fields(text)
+	e := discoveryv1.Endpoint{Addresses: fields[:1]}
+	has := func(flag string) *bool { return ptr.To(strings.Contains(fields[1], flag)) }
+	e.Conditions = discoveryv1.EndpointConditions{Ready: has("r"), Serving: has("s"), Terminating: has("t")}
+	for _, f := range fields[2:] {
+		switch {
+		case strings.HasPrefix(f, "@"):
+			e.NodeName = ptr.To(f[1:])
+		case strings.HasPrefix(f, ">>"):
+			e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: f[2:]}}}
+		case strings.HasPrefix(f, ">"):
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: f[1:]}}}
+		}
+	}
+	return e
+}
+
+func slice(port string, endpoints ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(port), Protocol: ptr.To(v1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+	}
+	for _, e := range endpoints {
+		s.Endpoints = append(s.Endpoints, endpoint(e))
+	}
+	return s
+}
+
+func service(change func(*v1.ServiceSpec)) *v1.Service {
+	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: v1.ServiceSpec{
+		ClusterIP: "10.96.0.20", Type: v1.ServiceTypeClusterIP,
+		Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
+	}}
+	change(&s.Spec)
+	return s
+}
+
+func TestWhichEndpointsAnswer(t *testing.T) {
+	plain := func(*v1.ServiceSpec) {}
+	local := func(s *v1.ServiceSpec) { s.InternalTrafficPolicy = ptr.To(v1.ServiceInternalTrafficPolicyLocal) }
+	for _, c := range []struct {
+		name      string
+		change    func(*v1.ServiceSpec)
+		endpoints []string
+		cluster   string
+		local     string
+	}{
+		{"only the ready ones", plain, []string{"10.0.0.1 rs", "10.0.0.2 -"}, "1", ""},
+		{"sorted and once", plain, []string{"10.0.0.2 rs", "10.0.0.1 rs", "10.0.0.2 rs"}, "1 2", ""},
+		{"terminating ones wait behind the ready", plain, []string{"10.0.0.1 rs", "10.0.0.2 st"}, "1", ""},
+		{"terminating ones when nobody is ready", plain, []string{"10.0.0.1 -", "10.0.0.2 st", "10.0.0.3 t"}, "2", ""},
+		{"the node's own", local, []string{"10.0.0.1 rs @n1", "10.0.0.2 rs @n2", "10.0.0.3 rs"}, "1 2 3", "1"},
+		{"the node's own terminating one", local, []string{"10.0.0.1 st @n1", "10.0.0.2 rs @n2"}, "2", "1"},
+		{"hints for the zone", plain, []string{"10.0.0.1 rs >z1", "10.0.0.2 rs >z2"}, "1", ""},
+		{"hints for the node before the zone", plain, []string{"10.0.0.1 rs >>n1", "10.0.0.2 rs >>n2"}, "1", ""},
+		{"one without a hint ends all", plain, []string{"10.0.0.1 rs >z1", "10.0.0.2 rs"}, "1 2", ""},
+		{"no hint for here ends all", plain, []string{"10.0.0.1 rs >z2", "10.0.0.2 rs >z3"}, "1 2", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rules := ServiceRules(service(c.change), []*discoveryv1.EndpointSlice{slice("http", c.endpoints...), slice("other", "10.0.0.9 rs")}, Node{Name: "n1", Zone: "z1"})
+			if len(rules) != 1 {
+				t.Fatalf("%d ports, want 1", len(rules))
+			}
+			for _, p := range rules {
+				if got := last(p.Cluster); got != c.cluster {
+					t.Errorf("cluster endpoints %q, want %q", got, c.cluster)
+				}
+				if got := last(p.Local); got != c.local {
+					t.Errorf("local endpoints %q, want %q", got, c.local)
+				}
+			}
+		})
+	}
+}
+
+// last shortens addresses to their last number.
+func last(list []netip.AddrPort) string {
+	var parts []string
+	for _, e := range list {
+		parts = append(parts, fmt.Sprint(e.Addr().As4()[3]))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestFrontends(t *testing.T) {
+	s := service(func(s *v1.ServiceSpec) {
+		s.Type = v1.ServiceTypeLoadBalancer
+		s.Ports[0].NodePort = 30080
+		s.ExternalIPs = []string{"203.0.113.1", "2001:db8::1"}
+		s.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
+		s.HealthCheckNodePort = 30999
+		s.SessionAffinity = v1.ServiceAffinityClientIP
+		s.LoadBalancerSourceRanges = []string{" 192.0.2.77/24", "2001:db8::/32"}
+	})
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{
+		{IP: "203.0.113.2"}, {IP: "203.0.113.3", IPMode: ptr.To(v1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example"},
+	}
+	for _, p := range ServiceRules(s, nil, Node{}) {
+		got := fmt.Sprint(p.ClusterIP, p.Port, p.NodePort, p.External, p.LoadBalancer, p.SourceRanges, p.ExternalLocal, p.InternalLocal, p.Affinity == 3*time.Hour, p.HealthCheckNodePort)
+		if want := "10.96.0.20 80 30080 [203.0.113.1] [203.0.113.2] [192.0.2.0/24] true false true 30999"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestServicesThatAreNotProxied(t *testing.T) {
+	for name, s := range map[string]*v1.Service{
+		"headless":      service(func(s *v1.ServiceSpec) { s.ClusterIP = v1.ClusterIPNone }),
+		"without an IP": service(func(s *v1.ServiceSpec) { s.ClusterIP = "" }),
+		"external name": service(func(s *v1.ServiceSpec) { s.Type = v1.ServiceTypeExternalName }),
+		"of another proxy": func() *v1.Service {
+			s := service(func(*v1.ServiceSpec) {})
+			s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
+			return s
+		}(),
+	} {
+		if rules := ServiceRules(s, []*discoveryv1.EndpointSlice{slice("http", "10.0.0.1 rs")}, Node{}); len(rules) != 0 {
+			t.Errorf("%s: %v", name, rules)
+		}
+	}
+}
+
+func TestStateComputesOnlyWhatChanged(t *testing.T) {
+	s := newState("n1")
+	first, second := service(func(*v1.ServiceSpec) {}), service(func(s *v1.ServiceSpec) { s.ClusterIP = "10.96.0.21" })
+	second.Name = "api"
+	s.setService(first)
+	s.setService(second)
+	before := s.rules()
+	changed := slice("http", "10.0.0.1 rs")
+	changed.Namespace, changed.Name = "default", "web-1"
+	changed.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	s.setSlice(changed)
+	after := s.rules()
+	for name, port := range after.Services {
+		if same := before.Services[name] == port; same != (name.Name == "api") {
+			t.Errorf("%s: same value %v", name.Name, same)
+		}
+	}
+	s.deleteService(first)
+	if n := len(s.rules().Services); n != 1 {
+		t.Errorf("%d ports after a Service went, want 1", n)
+	}
+}
+
+func TestPodHostPorts(t *testing.T) {
+	pod := &v1.Pod{
+		Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{
+			{ContainerPort: 80, HostPort: 8080}, {ContainerPort: 53, HostPort: 5353, Protocol: v1.ProtocolUDP, HostIP: "192.0.2.2"}, {ContainerPort: 81},
+		}}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "10.244.0.7"}}},
+	}
+	ports := PodHostPorts(pod)
+	want := map[HostPortKey]string{
+		{Port: 8080, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}:                                            "10.244.0.7:80",
+		{Port: 5353, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol, Address: netip.MustParseAddr("192.0.2.2")}: "10.244.0.7:53",
+	}
+	if len(ports) != len(want) {
+		t.Errorf("ports %v", ports)
+	}
+	for k, w := range want {
+		if ports[k].String() != w {
+			t.Errorf("%v leads to %s, want %s", k, ports[k], w)
+		}
+	}
+	pod.Status.Phase = v1.PodSucceeded
+	if ports := PodHostPorts(pod); len(ports) != 0 {
+		t.Errorf("a pod that ended has %v", ports)
+	}
+}
