@@ -293,12 +293,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	defer finish()
 	err = w.apply(work, pod, observed, &p)
 	if !p.Empty() || len(p.Waiting) > 0 || err != nil {
-		if again, seen := k.observe(ctx, pod); seen == nil {
-			observed = again
-			w.see(observed)
-		}
-		w.probes(pod, observed)
-		w.report(ctx, pod, observed, false)
+		w.settle(ctx, pod, err != nil)
 	}
 	if until, ok := p.Wake(); ok {
 		next = sooner(next, time.Until(until))
@@ -307,6 +302,39 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 		next = sooner(next, time.Until(until))
 	}
 	return next, false, err
+}
+
+// settle looks at what came of the work done. It stands for the looks that
+// the runtime's events of that work ask for, so the mail is taken out first;
+// whatever still is to be done afterwards puts a new one in. What failed is
+// tried again later.
+func (w *worker) settle(ctx context.Context, pod *v1.Pod, failed bool) {
+	select {
+	case <-w.mail:
+	default:
+	}
+	observed, err := w.k.observe(ctx, pod)
+	if err != nil {
+		w.nudge()
+		return
+	}
+	w.see(observed)
+	w.probes(pod, observed)
+	st := w.report(ctx, pod, observed, false)
+	now := time.Now()
+	p := plan.Compute(w.input(pod, observed, now))
+	w.postpone(&p, now, 0)
+	if terminal(st.Phase) || !p.Empty() && !failed || w.outdated(pod) {
+		w.nudge()
+	}
+}
+
+// outdated says whether more is asked of the worker than to run this version
+// of the pod.
+func (w *worker) outdated(pod *v1.Pod) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod != pod || w.removed || w.failed != nil || w.changed
 }
 
 // postpone takes out of the plan what failed a short while ago.
