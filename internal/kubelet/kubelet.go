@@ -116,7 +116,7 @@ func New(config Config) (*Kubelet, error) {
 		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
 		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
-		k.mirror = &source.Mirror{Client: config.Client.Kubernetes, NodeName: config.NodeName}
+		k.mirror = &source.Mirror{Client: config.Client.Kubernetes}
 	}
 	return k, nil
 }

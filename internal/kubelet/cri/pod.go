@@ -210,8 +210,6 @@ type Summary struct {
 	Namespace string
 	// States maps the id of each container and sandbox to its state.
 	States map[string]State
-	// SandboxIDs are the ids of the sandboxes among States.
-	SandboxIDs []string
 }
 
 // Running says whether the pod has a live container or sandbox.
@@ -257,7 +255,6 @@ func List(ctx context.Context, runtime internalapi.RuntimeService) (map[types.UI
 				state = Running
 			}
 			s.States[sandbox.GetId()] = state
-			s.SandboxIDs = append(s.SandboxIDs, sandbox.GetId())
 		}
 	}
 	for _, container := range containers {

@@ -46,7 +46,6 @@ type Puller struct {
 	failures map[string]failure
 	used     map[string]time.Time
 	serial   chan struct{}
-	parallel int
 }
 
 type failure struct {
@@ -58,7 +57,7 @@ type failure struct {
 // NewPuller returns a Puller that pulls at most parallel images at a time, 0
 // for any number.
 func NewPuller(images internalapi.ImageManagerService, parallel int) *Puller {
-	p := &Puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, parallel: parallel}
+	p := &Puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}}
 	if parallel > 0 {
 		p.serial = make(chan struct{}, parallel)
 	}

@@ -12,8 +12,7 @@ import (
 
 // Mirror keeps the API server's images of static pods.
 type Mirror struct {
-	Client   kubernetes.Interface
-	NodeName string
+	Client kubernetes.Interface
 }
 
 // Ensure makes the mirror of a static pod be there and up to date. mirror is
