@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -82,6 +83,13 @@ func (q *request) decodeInto(obj runtime.Object, kind schema.GroupVersionKind, i
 	if err != nil {
 		return err
 	}
+	unknown, err := q.coerce(obj)
+	if err != nil {
+		return codec.CoerceError(err, kind, in.body)
+	}
+	if wantStrict {
+		strict = append(strict, unknown...)
+	}
 	if len(strict) == 0 {
 		return nil
 	}
@@ -90,6 +98,20 @@ func (q *request) decodeInto(obj runtime.Object, kind schema.GroupVersionKind, i
 	}
 	q.warnStrict(strict)
 	return nil
+}
+
+// coerce brings a custom resource into the form of its schema. unknown names
+// the fields that this drops.
+func (q *request) coerce(obj runtime.Object) (unknown []error, err error) {
+	custom, ok := obj.(*unstructured.Unstructured)
+	if !ok || q.endpoint.version.Coerce == nil {
+		return nil, nil
+	}
+	paths, err := q.endpoint.version.Coerce(custom)
+	for _, path := range paths {
+		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
+	}
+	return unknown, err
 }
 
 // checkName refuses an object that is not the one the path names.

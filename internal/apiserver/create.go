@@ -47,6 +47,9 @@ func (q *request) createObject(obj resource.Object, options *metav1.CreateOption
 	if err := q.placeInNamespace(obj); err != nil {
 		return nil, err
 	}
+	if err := q.mayCreate(obj); err != nil {
+		return nil, err
+	}
 	if obj.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -58,6 +61,22 @@ func (q *request) createObject(obj resource.Object, options *metav1.CreateOption
 	}
 	q.dropDuplicateOwners(obj, duplicateOwnersAdmitted)
 	return q.storeNew(g, obj)
+}
+
+// mayCreate refuses new objects of a kind that is going away.
+func (q *request) mayCreate(obj resource.Object) error {
+	if why := q.endpoint.resource.ForbidCreate; why != "" {
+		return apierrors.NewForbidden(q.endpoint.groupResource(), obj.GetName(), errors.New(why))
+	}
+	return nil
+}
+
+// stored returns what the store keeps of an object.
+func (q *request) stored(obj resource.Object) (resource.Object, error) {
+	if convert := q.endpoint.resource.ToStored; convert != nil {
+		return convert(obj)
+	}
+	return obj, nil
 }
 
 // generatedNames is how many names a create with generateName tries.
@@ -119,6 +138,9 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 			return nil, q.alreadyExists(obj)
 		}
 		return unstored(obj), nil
+	}
+	if obj, err = q.stored(obj); err != nil {
+		return nil, err
 	}
 	e, err := q.endpoint.kind.Create(q.ctx, obj)
 	switch {

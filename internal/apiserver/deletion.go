@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -37,6 +39,9 @@ func decideDeletion(r *resource.Resource, old resource.Object, options *metav1.D
 	obj := old.DeepCopyObject().(resource.Object)
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		return decideNamespaceDeletion(ns, options, r, now)
+	}
+	if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && crd.DeletionTimestamp == nil {
+		return markDefinition(crd, now)
 	}
 	graceful, pending := applyGrace(r, obj, options, now)
 	if pending {
@@ -185,6 +190,23 @@ func finalized(obj, old resource.Object) bool {
 	}
 	grace := old.GetDeletionGracePeriodSeconds()
 	return grace == nil || *grace == 0
+}
+
+// markDefinition marks a custom resource definition as going away. It goes
+// when all its objects have.
+func markDefinition(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) deletion {
+	markDeleted(crd, now)
+	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	apihelpers.SetCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:               apiextensionsv1.Terminating,
+		Status:             apiextensionsv1.ConditionTrue,
+		Reason:             "InstanceDeletionPending",
+		Message:            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+		LastTransitionTime: seconds(now),
+	})
+	return deletion{mark, crd}
 }
 
 // decideNamespaceDeletion marks a namespace as terminating. It goes when its

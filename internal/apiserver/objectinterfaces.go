@@ -89,7 +89,10 @@ func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (run
 	}
 	from, to := k.endpoint(kind), k.endpoint(wanted)
 	obj, ok := in.(resource.Object)
-	if from == nil || to == nil || !ok || from.resource != to.resource {
+	switch {
+	case to != nil && ok && to.version.Convert != nil && kind.GroupKind() == wanted.GroupKind():
+		return to.version.Convert(obj)
+	case from == nil || to == nil || !ok || from.resource != to.resource:
 		return nil, fmt.Errorf("converting %s to %s: unknown conversion", kind, wanted)
 	}
 	return to.version.FromHub(from.version.ToHub(obj)), nil
@@ -134,13 +137,17 @@ func (k kindMap) ConvertFieldLabel(kind schema.GroupVersionKind, label, value st
 
 // EquivalentResourcesFor implements runtime.EquivalentResourceMapper.
 func (k kindMap) EquivalentResourcesFor(r schema.GroupVersionResource, subresource string) []schema.GroupVersionResource {
-	e := k.server.routes.Load().find(r.GroupVersion(), r.Resource)
-	if e == nil || subresource != "" && e.resource.Subresource(subresource) == nil {
+	table := k.server.routes.Load()
+	e := table.find(r.GroupVersion(), r.Resource)
+	if e == nil {
 		return nil
 	}
 	var all []schema.GroupVersionResource
 	for i := range e.resource.Versions {
-		all = append(all, e.resource.Versions[i].WithResource(r.Resource))
+		other := table.find(e.resource.Versions[i].GroupVersion, r.Resource)
+		if other != nil && (subresource == "" || other.resource.Subresource(subresource) != nil) {
+			all = append(all, other.gvr())
+		}
 	}
 	return all
 }

@@ -149,10 +149,14 @@ func (q *request) decodePatched(p *patch, obj runtime.Object, kind schema.GroupV
 	if err == nil && actual != kind {
 		err = fmt.Errorf("the patch makes a %s of a %s", actual, kind)
 	}
+	var unknown []error
+	if err == nil {
+		unknown, err = q.coerce(obj)
+	}
 	if err != nil {
 		return invalidPatch(string(data), err)
 	}
-	return q.judgeStrict(p, append(strict, found...), string(data))
+	return q.judgeStrict(p, slices.Concat(strict, found, unknown), string(data))
 }
 
 // judgeStrict refuses or warns of unknown and duplicate fields.
@@ -229,8 +233,12 @@ func errUnprocessable(err error) error {
 // mergedStrategically applies a strategic merge patch by the merge keys of the type.
 func (q *request) mergedStrategically(p *patch, current *watchcache.Entry) (resource.Object, error) {
 	v := q.endpoint.version
+	before, err := q.endpoint.codec.Object(current)
+	if err != nil {
+		return nil, err
+	}
 	obj := v.New()
-	if err := q.mergeStrategically(p, q.endpoint.codec.Object(current), v.New(), obj); err != nil {
+	if err := q.mergeStrategically(p, before, v.New(), obj); err != nil {
 		return nil, err
 	}
 	v.Default(obj)

@@ -51,6 +51,9 @@ func (t *routes) replaced(rs []*resource.Resource, cache *watchcache.Cache, slot
 	for _, r := range rs {
 		for i := range r.Versions {
 			v := &r.Versions[i]
+			if v.Unserved {
+				continue
+			}
 			e := t.find(v.GroupVersion, r.Plural)
 			if e == nil || e.resource != r {
 				e = &endpoint{resource: r, version: v, codec: codec.NewVersion(r, v, slots)}

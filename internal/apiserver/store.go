@@ -162,6 +162,10 @@ func (q *request) checkUpdate(g *gate, r *resource.Resource, obj, old resource.O
 // finalizer, or does nothing if nothing changed.
 func (q *request) write(obj resource.Object, current *watchcache.Entry, dryRun bool) (*watchcache.Entry, error) {
 	obj.SetResourceVersion(current.Object.GetResourceVersion())
+	obj, err := q.stored(obj)
+	if err != nil {
+		return nil, err
+	}
 	if finalized(obj, current.Object) {
 		if dryRun {
 			return unstored(obj), nil
@@ -224,6 +228,9 @@ func (q *request) createByUpdate(c *change, obj resource.Object) (*watchcache.En
 	a := q.attributes()
 	a.Verb = "create"
 	if err := q.allowed(a); err != nil {
+		return nil, err
+	}
+	if err := q.mayCreate(obj); err != nil {
 		return nil, err
 	}
 	wipeSystemMetadata(obj)

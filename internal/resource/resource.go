@@ -48,6 +48,7 @@ type Resource struct {
 	Plural     string // "pods"
 	Singular   string // "pod"
 	Kind       string // "Pod"
+	ListKind   string // "" is the kind with "List"
 	ShortNames []string
 	Categories []string
 	Namespaced bool
@@ -56,6 +57,12 @@ type Resource struct {
 
 	// StoragePath is the place below /registry/ ("pods", "services/specs").
 	StoragePath string
+	// StorageVersion is the version that is written, if the hub is not.
+	StorageVersion schema.GroupVersion
+	// ToStored turns an object that is to be written, which may be of any
+	// version, into the one that the store keeps. It does not change what it
+	// is given; nil writes objects as they are.
+	ToStored func(obj Object) (Object, error)
 	// TTL above zero makes objects expire (events).
 	TTL time.Duration
 
@@ -72,6 +79,8 @@ type Resource struct {
 	Warnings       func(r *Request, obj, old Object) []string // old is nil on create
 	ValidateName   func(name string, prefix bool) []string
 
+	// ForbidCreate is why objects cannot be created at present, "" if they can.
+	ForbidCreate string
 	// AllowCreateOnUpdate lets a PUT to a missing name create it.
 	AllowCreateOnUpdate bool
 	// AllowUnconditionalUpdate lets a PUT without resourceVersion win.
@@ -113,6 +122,29 @@ type Version struct {
 	FromHub func(obj Object) Object
 	// Deprecated is the warning for its use, "" for none.
 	Deprecated string
+	// Unserved versions are only found in the store.
+	Unserved bool
+
+	// The following are for custom resources and else nil.
+
+	// Coerce brings an object that was sent by a client into the form that its
+	// schema knows and returns the paths of the fields that it dropped.
+	Coerce func(obj Object) (unknown []string, err error)
+	// FromStored does the work of Default and ToHub for an object of this
+	// version that was read from the store. It may change obj.
+	FromStored func(obj Object) (Object, error)
+	// Convert makes an object of any version one of this version, where that
+	// can fail. It does not change what it is given.
+	Convert func(obj Object) (Object, error)
+}
+
+// From converts a hub object, or one of any version if the kind is a custom
+// resource, to this version.
+func (v *Version) From(obj Object) (Object, error) {
+	if v.Convert != nil {
+		return v.Convert(obj)
+	}
+	return v.FromHub(obj), nil
 }
 
 // Subresource is a part of an object with its own endpoint. It is one of:

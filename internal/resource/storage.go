@@ -83,11 +83,17 @@ func DecodeStored(r *Resource, data []byte, revision int64) (Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode stored %s: %w", r.Plural, err)
 	}
-	if version.Default != nil {
-		version.Default(obj)
-	}
-	if !version.Hub {
-		obj = version.ToHub(obj)
+	if version.FromStored != nil {
+		if obj, err = version.FromStored(obj); err != nil {
+			return nil, fmt.Errorf("decode stored %s: %w", r.Plural, err)
+		}
+	} else {
+		if version.Default != nil {
+			version.Default(obj)
+		}
+		if !version.Hub {
+			obj = version.ToHub(obj)
+		}
 	}
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	return obj, nil

@@ -28,9 +28,9 @@ type Entry struct {
 type encoding struct {
 	slot int
 	next *encoding
-	make sync.Once
+	made atomic.Bool
+	mu   sync.Mutex // held by the one that makes data
 	data []byte
-	err  error
 }
 
 func newEntry(r *resource.Resource, obj resource.Object, at Position, revision int64, size int) *Entry {
@@ -66,15 +66,28 @@ func (e *Entry) shareNames() {
 
 // Encoded returns the encoding kept under slot (a small number that the
 // caller gives to a served version and media type), calling make the first
-// time. The result is shared and must not be changed. Encodings that nobody
+// time, and again after an error. The result is shared and must not be changed. Encodings that nobody
 // asks for are dropped within a minute.
 func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) {
 	if !e.used.Load() {
 		e.used.Store(true)
 	}
 	enc := e.encoding(slot)
-	enc.make.Do(func() { enc.data, enc.err = make() })
-	return enc.data, enc.err
+	if enc.made.Load() {
+		return enc.data, nil
+	}
+	enc.mu.Lock()
+	defer enc.mu.Unlock()
+	if enc.made.Load() {
+		return enc.data, nil
+	}
+	data, err := make()
+	if err != nil {
+		return nil, err
+	}
+	enc.data = data
+	enc.made.Store(true)
+	return data, nil
 }
 
 func (e *Entry) encoding(slot int) *encoding {

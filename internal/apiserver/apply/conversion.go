@@ -43,7 +43,7 @@ func (c conversion) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 	if err != nil || from == to {
 		return obj, err
 	}
-	return to.FromHub(from.ToHub(obj)), nil
+	return to.From(from.ToHub(obj))
 }
 
 func (c conversion) find(gv schema.GroupVersion) *resource.Version {

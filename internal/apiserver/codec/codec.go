@@ -15,6 +15,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -61,7 +62,7 @@ func NewVersion(r *resource.Resource, v *resource.Version, slots *Slots) *Versio
 	c := &Version{
 		Resource: r, Version: v,
 		Kind:     v.WithKind(r.Kind),
-		ListKind: v.WithKind(r.Kind + "List"),
+		ListKind: v.WithKind(cmp.Or(r.ListKind, r.Kind+"List")),
 		slotJSON: slots.take(), slotProto: slots.take(), slotMetaJSON: slots.take(), slotMetaProto: slots.take(),
 		slotLeftJSON: slots.take(), slotLeftProto: slots.take(),
 	}
@@ -86,16 +87,30 @@ func typeMetaJSON(kind schema.GroupVersionKind) []byte {
 }
 
 // Object returns an entry's object in the served version.
-func (v *Version) Object(e *watchcache.Entry) resource.Object { return v.Version.FromHub(e.Object) }
+func (v *Version) Object(e *watchcache.Entry) (resource.Object, error) {
+	return v.Version.From(e.Object)
+}
 
 // JSON returns an entry as a JSON object with a final newline.
 func (v *Version) JSON(e *watchcache.Entry) ([]byte, error) {
-	return e.Encoded(v.slotJSON, func() ([]byte, error) { return marshalJSON(v.Object(e)) })
+	return e.Encoded(v.slotJSON, func() ([]byte, error) {
+		obj, err := v.Object(e)
+		if err != nil {
+			return nil, err
+		}
+		return marshalJSON(obj)
+	})
 }
 
 // Raw returns an entry as a protobuf message without an envelope.
 func (v *Version) Raw(e *watchcache.Entry) ([]byte, error) {
-	return e.Encoded(v.slotProto, func() ([]byte, error) { return marshalProtobuf(v.Object(e)) })
+	return e.Encoded(v.slotProto, func() ([]byte, error) {
+		obj, err := v.Object(e)
+		if err != nil {
+			return nil, err
+		}
+		return marshalProtobuf(obj)
+	})
 }
 
 // MetadataJSON returns an entry as a v1 PartialObjectMetadata with a final newline.

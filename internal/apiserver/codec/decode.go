@@ -170,6 +170,11 @@ func StrictError(strict []error, expected schema.GroupVersionKind, body []byte) 
 	return decodeError(runtime.NewStrictDecodingError(strict), expected, expected, body)
 }
 
+// CoerceError is the refusal of an object that its schema cannot hold.
+func CoerceError(err error, expected schema.GroupVersionKind, body []byte) error {
+	return decodeError(err, expected, expected, body)
+}
+
 // summary shows the beginning of a body that was not understood.
 func summary(body []byte) string {
 	const limit = 30

@@ -80,6 +80,9 @@ func groupsOf(rs []*resource.Resource) []*group {
 	for _, r := range rs {
 		for i := range r.Versions {
 			v := &r.Versions[i]
+			if v.Unserved {
+				continue
+			}
 			g := byName[v.Group]
 			if g == nil {
 				g = &group{name: v.Group, served: map[string][]served{}}
@@ -179,7 +182,11 @@ func subresourceKind(s served, sub *resource.Subresource) schema.GroupVersionKin
 
 // storageHash tells clients when the stored version of a resource changes.
 func storageHash(r *resource.Resource) string {
-	sum := sha256.Sum256([]byte(r.Hub().WithKind(r.Kind).String()))
+	stored := r.StorageVersion
+	if stored.Empty() {
+		stored = r.Hub().GroupVersion
+	}
+	sum := sha256.Sum256([]byte(stored.WithKind(r.Kind).String()))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 

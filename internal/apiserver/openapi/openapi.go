@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
@@ -56,14 +58,14 @@ func newDocument(gzipped []byte) *document {
 // Handler serves /openapi/v2, /openapi/v3 and what is below it.
 type Handler struct {
 	mu sync.RWMutex // guards the maps and documents below
-	v3 map[string]*document
+	v3 map[string]func() (*document, error)
 	// The version 2 document in both media types.
 	v2JSON, v2Proto *document
 }
 
 // New returns a handler with the documents of the built-in resources.
 func New() (*Handler, error) {
-	h := &Handler{v3: map[string]*document{}}
+	h := &Handler{v3: map[string]func() (*document, error){}}
 	entries, err := documents.ReadDir("documents/v3")
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func New() (*Handler, error) {
 			return nil, err
 		}
 		path := strings.ReplaceAll(strings.TrimSuffix(e.Name(), ".json.gz"), "_", "/")
-		h.v3[path] = newDocument(raw)
+		h.v3[path] = ready(newDocument(raw))
 	}
 	for name, d := range map[string]**document{"v2.json.gz": &h.v2JSON, "v2.pb.gz": &h.v2Proto} {
 		raw, err := documents.ReadFile("documents/" + name)
@@ -90,9 +92,7 @@ func New() (*Handler, error) {
 // given as JSON, into the index; nil takes it out.
 func (h *Handler) SetV3(path string, raw []byte) error {
 	if raw == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.v3, path)
+		h.SetV3Func(path, nil)
 		return nil
 	}
 	gzipped, err := compress(raw)
@@ -101,8 +101,45 @@ func (h *Handler) SetV3(path string, raw []byte) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.v3[path] = newDocument(gzipped)
+	h.v3[path] = ready(newDocument(gzipped))
 	return nil
+}
+
+// SetV3Func is SetV3 for a document that is made when it is first asked for,
+// itself or the index. One that fails to be made is left out.
+func (h *Handler) SetV3Func(path string, render func() ([]byte, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if render == nil {
+		delete(h.v3, path)
+		return
+	}
+	h.v3[path] = sync.OnceValues(func() (*document, error) {
+		raw, err := render()
+		if err != nil {
+			return nil, err
+		}
+		gzipped, err := compress(raw)
+		if err != nil {
+			return nil, err
+		}
+		return newDocument(gzipped), nil
+	})
+}
+
+func ready(d *document) func() (*document, error) {
+	return func() (*document, error) { return d, nil }
+}
+
+// document returns the version 3 document of a path; nil if there is none.
+func (h *Handler) document(path string) (*document, error) {
+	h.mu.RLock()
+	render := h.v3[path]
+	h.mu.RUnlock()
+	if render == nil {
+		return nil, nil
+	}
+	return render()
 }
 
 // ServeHTTP implements http.Handler.
@@ -141,10 +178,16 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
 		Paths map[string]entry `json:"paths"`
 	}{Paths: map[string]entry{}}
 	h.mu.RLock()
-	for path, d := range h.v3 {
+	all := maps.Clone(h.v3)
+	h.mu.RUnlock()
+	for path, render := range all {
+		d, err := render()
+		if err != nil {
+			klog.FromContext(r.Context()).Error(err, "Left an OpenAPI document out of the index", "path", path)
+			continue
+		}
 		index.Paths[path] = entry{URL: "/openapi/v3/" + path + "?hash=" + d.hash()}
 	}
-	h.mu.RUnlock()
 	raw, err := json.Marshal(index)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -156,10 +199,12 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
-	h.mu.RLock()
-	d, ok := h.v3[path]
-	h.mu.RUnlock()
-	if !ok {
+	d, err := h.document(path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if d == nil {
 		http.NotFound(w, r)
 		return
 	}
@@ -262,11 +307,9 @@ func (h *Handler) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, erro
 	if gv.Group == "" {
 		path = "api/" + gv.Version
 	}
-	h.mu.RLock()
-	d, ok := h.v3[path]
-	h.mu.RUnlock()
-	if !ok {
-		return nil, nil
+	d, err := h.document(path)
+	if d == nil || err != nil {
+		return nil, err
 	}
 	raw, err := decompress(d.gzipped)
 	if err != nil {
