@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
@@ -62,11 +63,19 @@ func (b *Backend) clusterCIDR(f family) netip.Prefix {
 }
 
 func (b *Backend) connect() (*nftables.Conn, error) {
+	options := []nftables.ConnOption{nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetReadBuffer(socketBuffer), c.SetWriteBuffer(socketBuffer))
+	})}
 	if b.config.NetNS != 0 {
-		return nftables.New(nftables.WithNetNSFd(b.config.NetNS))
+		options = append(options, nftables.WithNetNSFd(b.config.NetNS))
 	}
-	return nftables.New()
+	return nftables.New(options...)
 }
+
+// socketBuffer limits how large a transaction may be: all its messages are in
+// one send, and the kernel queues an answer to each before the first is read.
+// It is a limit, not memory taken.
+const socketBuffer = 256 << 20
 
 // Apply implements proxy.Backend.
 func (b *Backend) Apply(rules proxy.Rules) error {

@@ -171,10 +171,15 @@ func (r ruleset) external(f family, clusterCIDR netip.Prefix, id string, p *prox
 
 // front points one address at a chain, or, when nobody can answer, at a
 // rejection; at a drop when endpoints exist that the policy forbids.
+//
+// Two Services may claim one external address and port; the same one wins
+// every time, so that the rules do not flap.
 func (r ruleset) front(fronts, none string, k key, chain string, endpoints, all []netip.AddrPort) {
 	switch {
 	case len(endpoints) > 0:
-		r.elements[fronts][k] = target(chain)
+		if other, taken := r.elements[fronts][k]; !taken || target(chain) < other {
+			r.elements[fronts][k] = target(chain)
+		}
 	case len(all) > 0:
 		r.elements[none][k] = "drop"
 	default:
