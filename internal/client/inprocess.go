@@ -72,6 +72,8 @@ func (p *InProcess) config(name string, groups ...string) *rest.Config {
 		UserAgent: userAgent(name),
 		QPS:       -1,
 		Transport: &handlerTransport{handler: p.handler, withUser: p.withUser, user: identity(name, groups)},
+		// warnings are for the authors of manifests, and components are none
+		WarningHandler: rest.NoWarnings{},
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 			ContentType:        runtime.ContentTypeProtobuf,

@@ -42,6 +42,7 @@ func NewRemote(config *rest.Config) (*Remote, error) {
 // forComponents speaks protobuf and leaves limits to the server's fairness.
 func forComponents(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
+	c.WarningHandler = rest.NoWarnings{}
 	c.QPS = -1
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -42,7 +42,9 @@ func selects(key, value string) podOption {
 }
 
 func onPort(port int32) podOption {
-	return func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, ContainerPort: port}} }
+	return func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, ContainerPort: port}}
+	}
 }
 
 func antiAffinity(key, value string) podOption {
