@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
@@ -26,22 +25,13 @@ func (e *fitError) Error() string {
 	if e.nodes == 0 {
 		return "no nodes available to schedule pods"
 	}
-	counts := map[string]int{}
+	reasons := map[string]int{}
 	for _, f := range e.failures {
 		for _, reason := range f.Reasons {
-			counts[reason]++
+			reasons[reason]++
 		}
 	}
-	reasons := make([]string, 0, len(counts))
-	for reason, n := range counts {
-		reasons = append(reasons, fmt.Sprintf("%d %s", n, reason))
-	}
-	slices.Sort(reasons)
-	msg := fmt.Sprintf("0/%d nodes are available", e.nodes)
-	if len(reasons) > 0 {
-		msg += ": " + strings.Join(reasons, ", ")
-	}
-	return msg + "."
+	return fmt.Sprintf("0/%d nodes are available: %s.", e.nodes, counted(reasons))
 }
 
 // plugins returns the names of the filters that failed somewhere.

@@ -37,6 +37,8 @@ type item struct {
 	parked   time.Time
 	index    int // in the heap that holds it
 	popped   uint64
+	// nominated is the node that pods were preempted on for this one.
+	nominated string
 }
 
 // queue orders the pods to schedule: highest priority first, then oldest.

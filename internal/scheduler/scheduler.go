@@ -56,6 +56,8 @@ type Scheduler struct {
 	random  *rand.Rand
 	events  events.EventRecorder
 	start   int // where the search for nodes goes on
+	// protected reports whether a disruption budget forbids a pod's eviction.
+	protected func(*v1.Pod) bool
 }
 
 // New makes a scheduler; it does nothing until Run.
@@ -73,6 +75,8 @@ func New(c Config) *Scheduler {
 		cache:   newCache(selectorsFrom(c.Client.Informers)),
 		queue:   newQueue(c.Clock),
 		random:  rand.New(rand.NewPCG(c.Seed, 0)),
+
+		protected: protectedBy(c.Client.Informers.Policy().V1().PodDisruptionBudgets().Lister()),
 	}
 }
 
@@ -153,15 +157,21 @@ func (s *Scheduler) bind(ctx context.Context, it *item, node string) {
 // the pod's condition.
 func (s *Scheduler) refuse(ctx context.Context, it *item, err error) {
 	pod := it.pod.Pod
+	message := err.Error()
 	var unfit *fitError
 	if errors.As(err, &unfit) {
+		if unfit.nodes > 0 {
+			if why := s.makeRoom(ctx, it, unfit); why != "" {
+				message += " preemption: " + why + "."
+			}
+		}
 		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
 	} else {
 		s.queue.giveBack(it, nil)
 	}
-	klog.FromContext(ctx).V(3).Info("Pod fits nowhere", "pod", klog.KObj(pod), "reason", err.Error())
-	s.events.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", err.Error())
-	if err := s.explain(ctx, pod, err.Error()); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+	klog.FromContext(ctx).V(3).Info("Pod fits nowhere", "pod", klog.KObj(pod), "reason", message)
+	s.events.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+	if err := s.explain(ctx, pod, message); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).Error(err, "Writing the pod's PodScheduled condition failed", "pod", klog.KObj(pod))
 	}
 }
