@@ -41,11 +41,11 @@ func (f *upFlags) reporter() (report func(string), done func()) {
 func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	logFile := filepath.Join(rec.DataDir, "coracle.log")
 	if err := os.MkdirAll(rec.DataDir, 0o700); err != nil {
-		return fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)
+		return startError{fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)}
 	}
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return startError{fmt.Errorf("write the log (choose another place with --data-dir): %w", err)}
 	}
 	defer func() { _ = log.Close() }()
 	r, w, err := os.Pipe()
@@ -86,7 +86,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 			switch {
 			case !ok:
 				<-exited
-				return fmt.Errorf("the cluster ended while it was starting: %s", lastError(logFile))
+				return startError{fmt.Errorf("the cluster ended while it was starting: %s", lastError(logFile))}
 			case stage == readyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -98,7 +98,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			<-exited
-			return ctx.Err()
+			return startError{ctx.Err()}
 		}
 	}
 }

@@ -40,28 +40,37 @@ func down(ctx context.Context, registry host.Registry, name string) error {
 	if err := rec.Stop(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	runDir := cluster.RunDir(name)
+	if err := takeAway(ctx, registry, rec, false); err != nil {
+		return err
+	}
+	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
+	return nil
+}
+
+// takeAway removes everything of a cluster whose process has ended; keepData
+// leaves its data directory alone.
+func takeAway(ctx context.Context, registry host.Registry, rec host.Record, keepData bool) error {
 	if !rec.ControlOnly {
 		if err := cluster.Purge(ctx, cluster.Options{
-			Name: name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
+			Name: rec.Name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
 			NFTable: rec.NFTable, ContainerRuntimeEndpoint: rec.ExternalCRI,
 		}); err != nil {
 			return err
 		}
 	}
-	err = errors.Join(
+	runDir := cluster.RunDir(rec.Name)
+	err := errors.Join(
 		host.UnmountBelow(rec.DataDir, runDir),
 		host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx),
 	)
 	if err != nil { // what is still mounted must not be removed
 		return err
 	}
-	if err := errors.Join(host.RemoveDir(rec.DataDir), host.RemoveDir(runDir)); err != nil {
+	if !keepData {
+		err = host.RemoveDir(rec.DataDir)
+	}
+	if err := errors.Join(err, host.RemoveDir(runDir)); err != nil {
 		return err
 	}
-	if err := registry.Delete(name); err != nil {
-		return err
-	}
-	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
-	return nil
+	return registry.Delete(rec.Name)
 }

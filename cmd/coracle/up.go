@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -82,15 +83,51 @@ func up(ctx context.Context, f *upFlags) error {
 		fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
 		return nil
 	}
-	options, rec, err := f.plan(registry, rec)
+	first := errors.Is(err, host.ErrNoCluster)
+	var options cluster.Options
+	err = registry.Locked(func() (err error) {
+		if options, rec, err = f.plan(registry, rec); err != nil {
+			return err
+		}
+		return registry.Put(rec)
+	})
 	if err != nil {
 		return err
 	}
-	if !f.foreground {
-		return upInBackground(ctx, f, rec)
+	kept := notEmpty(rec.DataDir)
+	if f.foreground {
+		options.LogLevels = levels
+		err = runCluster(ctx, f, registry, rec, options)
+	} else {
+		err = upInBackground(ctx, f, rec)
 	}
-	options.LogLevels = levels
-	return runCluster(ctx, f, registry, rec, options)
+	var failed startError
+	if first && errors.As(err, &failed) && !f.startedInBackground() {
+		return errors.Join(failed.cause, takeAway(context.WithoutCancel(ctx), registry, rec, kept))
+	}
+	return err
+}
+
+// startError is why a cluster ended before it was ready. One that never was
+// before leaves nothing behind then.
+type startError struct{ cause error }
+
+func (e startError) Error() string { return e.cause.Error() }
+func (e startError) Unwrap() error { return e.cause }
+
+// failedStart is a cluster's end as a startError; nil, an end that was asked
+// for, stays nil.
+func failedStart(cause error) error {
+	if cause == nil {
+		return nil
+	}
+	return startError{cause}
+}
+
+// notEmpty reports whether something is in a directory, or in its place.
+func notEmpty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return len(entries) > 0 || (err != nil && !errors.Is(err, fs.ErrNotExist))
 }
 
 // plan works out what the cluster occupies and checks that it can.
@@ -99,9 +136,9 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 	if err != nil {
 		return cluster.Options{}, rec, err
 	}
-	slot := host.FreeSlot(all, f.name)
+	slot := host.FreeSlot(all, f.name, func(slot int) bool { return host.DefaultsOf(f.name, slot).InnerPortsFree() })
 	if slot >= host.MaxSlots {
-		return cluster.Options{}, rec, fmt.Errorf("%d clusters are on this machine already: take one down first", len(all))
+		return cluster.Options{}, rec, fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
 	}
 	d := host.DefaultsOf(f.name, slot)
 	o := cluster.Options{
@@ -184,7 +221,7 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	o.Log, o.Progress = log, report
 	c, err := cluster.New(o)
 	if err != nil {
-		return err
+		return startError{err}
 	}
 	rec.PID = os.Getpid()
 	if rec.PIDStart, err = host.StartTime(rec.PID); err != nil {
@@ -199,7 +236,7 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	go func() { ended <- c.Run(ctx) }()
 	select {
 	case err := <-ended:
-		return err
+		return failedStart(err)
 	case <-c.APIReady():
 	}
 	previous, err := host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
@@ -214,7 +251,7 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	}
 	select {
 	case err := <-ended:
-		return err
+		return failedStart(err)
 	case <-c.Ready():
 	}
 	report(readyStage)

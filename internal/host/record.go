@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Root is where clusters keep their data and records unless told otherwise.
@@ -127,8 +129,23 @@ func (r Registry) Delete(name string) error {
 	return nil
 }
 
-// FreeSlot returns the lowest slot that no record but name's own has.
-func FreeSlot(all []Record, name string) int {
+// Locked runs f while no other process of this machine plans a cluster, so
+// that two that start at once never choose the same slot.
+func (r Registry) Locked(f func() error) error {
+	dir, err := os.Open(filepath.Dir(r.root)) // outlives the registry's own folders
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }() // unlocks
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir.Name(), err)
+	}
+	return f()
+}
+
+// FreeSlot returns the slot of the cluster called name if it has one, else
+// the lowest that no record has and free accepts; MaxSlots when there is none.
+func FreeSlot(all []Record, name string, free func(slot int) bool) int {
 	var taken []int
 	for _, rec := range all {
 		if rec.Name == name {
@@ -137,7 +154,7 @@ func FreeSlot(all []Record, name string) int {
 		taken = append(taken, rec.Slot)
 	}
 	slot := 0
-	for slices.Contains(taken, slot) {
+	for slot < MaxSlots && (slices.Contains(taken, slot) || !free(slot)) {
 		slot++
 	}
 	return slot
@@ -151,6 +168,17 @@ type Defaults struct {
 	ProxyHealthz, ProxyMetrics                int
 	DNS                                       int
 	ServiceCIDR, ClusterCIDR, NFTable, Cgroup string
+}
+
+// InnerPortsFree reports whether nobody listens on the ports of these defaults
+// that no flag of its own moves: all but the API server's.
+func (d Defaults) InnerPortsFree() bool {
+	for _, port := range []int{d.EtcdPort, d.KubeletPort, d.KubeletHealthz, d.ProxyHealthz, d.ProxyMetrics, d.DNS} {
+		if PortsFree("", map[string]int{"": port}) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // MaxSlots is how many clusters fit side by side.

@@ -24,7 +24,10 @@ func TestSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(root, "bin", "coracle")
+	binary := os.Getenv("CORACLE_BINARY")
+	if binary == "" {
+		binary = filepath.Join(root, "bin", "coracle")
+	}
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("%s is missing: run these tests by make test", binary)
 	}
