@@ -162,7 +162,7 @@ func (s *Scheduler) refuse(ctx context.Context, it *item, err error) {
 	if errors.As(err, &unfit) {
 		if unfit.nodes > 0 {
 			if why := s.makeRoom(ctx, it, unfit); why != "" {
-				message += " preemption: " + why + "."
+				message += " no new claims to deallocate, preemption: " + why + "."
 			}
 		}
 		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
