@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
+	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
@@ -48,6 +49,8 @@ type APIServer struct {
 	encryption *encrypt.Store
 	cache      *watchcache.Cache
 	services   *services.Allocator
+	custom     *crd.Server
+	managers   *apply.Managers
 	server     *apiserver.Server
 	tls        *tls.Config
 	// Provider hands out clients of this server that need no socket.
@@ -155,6 +158,10 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	a.custom = crd.New(crd.Config{
+		BuiltIn: resources, Cache: a.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
+	})
+	a.managers = apply.New(a.custom.SchemasOr(documents.Schemas))
 	issuer := serviceaccount.NewIssuer(tokens)
 	handlers, err := a.handlers(issuer, documents)
 	if err != nil {
@@ -171,7 +178,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
-		Managers: apply.New(documents.Schemas), ServiceAccountTokens: issuer, Handlers: handlers,
+		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
 	}); err != nil {
@@ -214,6 +221,13 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		}
 		g.Go(func() error { return a.services.Run(ctx) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
+		defined := make(chan struct{})
+		g.Go(func() error { return a.custom.Run(ctx, a.server, a.managers, func() { close(defined) }) })
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-defined:
+		}
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/discovery/cached/memory"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/restmapper"
@@ -53,6 +54,15 @@ func (a *APIServer) admissionAccess(authorizer authorizer.Authorizer) (*admissio
 		Mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kubernetes.Discovery())),
 		Services: serviceResolver{services: c.Kubernetes.CoreV1()},
 	}, nil
+}
+
+// webhookServices finds the Services of conversion webhooks.
+func (a *APIServer) webhookServices() (webhook.ServiceResolver, error) {
+	c, err := a.Provider.As("system:apiserver", "system:masters", "system:authenticated")
+	if err != nil {
+		return nil, err
+	}
+	return serviceResolver{services: c.Kubernetes.CoreV1()}, nil
 }
 
 // serviceResolver finds Services by their cluster IPs: this process need not

@@ -1,0 +1,156 @@
+package crd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// clean removes the instances of a deleted definition, and then the
+// definition, in the background.
+func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiextensionsv1.CustomResourceDefinition) {
+	if crd.DeletionTimestamp == nil || !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) || s.cleanups[crd.UID] {
+		return
+	}
+	s.cleanups[crd.UID] = true
+	c := &cleanup{server: s, definitions: kind, crd: crd}
+	if d := s.served[crd.Name]; d != nil && d.uid == crd.UID {
+		c.instances = s.Cache.Kind(d.stored)
+	}
+	s.wait.Go(func() {
+		for ctx.Err() == nil {
+			err := c.run(ctx)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
+			select {
+			case <-ctx.Done():
+			case <-time.After(cleanupRetry):
+			}
+		}
+	})
+}
+
+const cleanupRetry = time.Second
+
+// cleanup is the end of one definition.
+type cleanup struct {
+	server      *Server
+	definitions *watchcache.Kind
+	crd         *apiextensionsv1.CustomResourceDefinition
+	instances   *watchcache.Kind // nil if it was never served
+}
+
+func terminating(status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+	return apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Terminating, Status: status, Reason: reason, Message: message}
+}
+
+func (c *cleanup) run(ctx context.Context) error {
+	done := terminating(apiextensionsv1.ConditionFalse, "NeverEstablished", "resource was never established")
+	if c.instances != nil {
+		done = terminating(apiextensionsv1.ConditionFalse, "InstanceDeletionCompleted", "removed all instances")
+		progress := terminating(apiextensionsv1.ConditionTrue, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		if err := c.conclude(ctx, progress, false); err != nil {
+			return err
+		}
+		if err := c.removeInstances(ctx); err != nil && !errors.Is(err, watchcache.ErrRemoved) {
+			return err
+		}
+	}
+	return c.conclude(ctx, done, true)
+}
+
+// removeInstances deletes every instance and waits until the last is gone.
+func (c *cleanup) removeInstances(ctx context.Context) error {
+	for {
+		if _, err := c.server.Cache.Fresh(ctx); err != nil {
+			return err
+		}
+		snapshot := c.instances.Snapshot()
+		if snapshot.Len() == 0 {
+			return nil
+		}
+		var failed error
+		snapshot.Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+			failed = c.removeInstance(ctx, e)
+			return failed == nil
+		})
+		if failed != nil {
+			return failed
+		}
+		cursor, err := c.instances.Watch(snapshot.Revision)
+		if err != nil {
+			return err
+		}
+		if _, _, err = cursor.Next(ctx, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// removeInstance deletes an object, or marks one as deleted that has
+// finalizers. One that has changed meanwhile is seen again.
+func (c *cleanup) removeInstance(ctx context.Context, e *watchcache.Entry) error {
+	var err error
+	switch {
+	case len(e.Object.GetFinalizers()) == 0:
+		_, err = c.instances.Delete(ctx, e, nil)
+	case e.Object.GetDeletionTimestamp() == nil:
+		obj := e.Object.DeepCopyObject().(resource.Object)
+		now, grace := metav1.NewTime(c.server.Clock.Now().Truncate(time.Second)), int64(0)
+		obj.SetDeletionTimestamp(&now)
+		obj.SetDeletionGracePeriodSeconds(&grace)
+		obj.SetGeneration(obj.GetGeneration() + 1)
+		_, err = c.instances.Update(ctx, obj, e)
+	}
+	return overtaken(err)
+}
+
+// overtaken takes it for no error that someone else was faster.
+func overtaken(err error) error {
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// conclude notes how far the cleanup is; finished takes the finalizer away.
+func (c *cleanup) conclude(ctx context.Context, condition apiextensionsv1.CustomResourceDefinitionCondition, finished bool) error {
+	for ctx.Err() == nil {
+		e, err := c.definitions.Read(ctx, "", c.crd.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		next := e.Object.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()
+		if next.UID != c.crd.UID {
+			return nil
+		}
+		condition.LastTransitionTime = metav1.NewTime(c.server.Clock.Now().Truncate(time.Second))
+		apihelpers.SetCRDCondition(next, condition)
+		if finished {
+			apihelpers.CRDRemoveFinalizer(next, apiextensionsv1.CustomResourceCleanupFinalizer)
+		}
+		if len(next.Finalizers) == 0 {
+			_, err = c.definitions.Delete(ctx, e, next)
+		} else {
+			_, err = c.server.update(ctx, c.definitions, next, e)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return overtaken(err)
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,370 @@
+// Package crd serves custom resources: it makes a resource.Resource out of
+// each version of a CustomResourceDefinition (apiextensions.k8s.io/v1) and
+// lets the API server serve it like any other.
+//
+//	CustomResourceDefinition ─event─► Server.sync ─┬─► names, conditions ─► status
+//	                                               ├─► watchcache.Add, SetResources
+//	                                               └─► cleanup of the instances, once it is deleted
+//
+// A version is compiled (structural schema, validators, CEL programs,
+// conversion) by the first request that needs it:
+//
+//	body ─Coerce─► pruned ─Default─► admission ─Validate─► ToStored ─► store
+//	                        all in the version that the client speaks
+//
+// Objects stay in the watch cache in the version that they were stored in and
+// are converted when they are read in another.
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/apply"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Routes is told of the resources that are to be served.
+type Routes interface{ SetResources([]*resource.Resource) }
+
+// Documents takes the OpenAPI documents of group versions, made on demand.
+type Documents interface {
+	SetV3Func(path string, render func() ([]byte, error))
+}
+
+// Managers tracks the fields of objects. Forget is told of group versions
+// whose schemas have changed.
+type Managers interface {
+	apiserver.FieldManagers
+	Forget(schema.GroupVersion)
+}
+
+// Config is what custom resources are served with.
+type Config struct {
+	BuiltIn []*resource.Resource // served besides, and before custom ones
+	Cache   *watchcache.Cache
+	// Documents, if given, gets the OpenAPI documents.
+	Documents Documents
+	// Services finds the Services of conversion webhooks; it is called when
+	// the first is needed. nil knows webhooks by URL only.
+	Services func() (webhook.ServiceResolver, error)
+	Clock    clock.PassiveClock
+}
+
+// Server keeps the API server serving what the definitions say.
+type Server struct {
+	Config
+	converters func() (*conversion.CRConverterFactory, error)
+	builtIn    map[schema.GroupResource]bool
+
+	// The following belong to Run's goroutine, except for served, which mu guards.
+	routes   Routes
+	managers Managers
+	mu       sync.RWMutex
+	served   map[string]*definition // by the name of the CustomResourceDefinition
+	seen     map[string]int64       // revisions at which there was nothing left to do
+	cleanups map[types.UID]bool
+	wait     sync.WaitGroup
+}
+
+// New makes a server; Run must follow.
+func New(c Config) *Server {
+	s := &Server{
+		Config: c, builtIn: map[schema.GroupResource]bool{}, served: map[string]*definition{},
+		seen: map[string]int64{}, cleanups: map[types.UID]bool{},
+	}
+	for _, r := range c.BuiltIn {
+		s.builtIn[r.GroupResource()] = true
+	}
+	s.converters = sync.OnceValues(s.newConverters)
+	return s
+}
+
+func (s *Server) newConverters() (*conversion.CRConverterFactory, error) {
+	services := webhook.NewDefaultServiceResolver()
+	if s.Services != nil {
+		var err error
+		if services, err = s.Services(); err != nil {
+			return nil, err
+		}
+	}
+	return conversion.NewCRConverterFactory(services, nil)
+}
+
+const (
+	definitionsPath = "apiextensions.k8s.io/customresourcedefinitions"
+	retryAfter      = 200 * time.Millisecond
+)
+
+// Run serves custom resources through routes until ctx ends; managers may be
+// nil. The cache must be synced. ready is called once all definitions that
+// were there at the start are served.
+func (s *Server) Run(ctx context.Context, routes Routes, managers Managers, ready func()) error {
+	s.routes, s.managers = routes, managers
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.wait.Wait()
+	defer cancel()
+	kind := s.Cache.Kind(&resource.Resource{StoragePath: definitionsPath})
+	if kind == nil {
+		return errors.New("customresourcedefinitions are not among the resources")
+	}
+	for ctx.Err() == nil {
+		cursor, err := kind.Watch(kind.Snapshot().Revision)
+		if errors.Is(err, watchcache.ErrRemoved) {
+			return err
+		}
+		for err == nil {
+			again := s.sync(ctx, kind)
+			if ready != nil && !again {
+				ready()
+				ready = nil
+			}
+			err = next(ctx, cursor, again)
+		}
+		if ctx.Err() == nil && !errors.Is(err, store.ErrCompacted) {
+			klog.FromContext(ctx).Error(err, "Reading the custom resource definitions anew")
+		}
+	}
+	return nil
+}
+
+// next waits for a change of a definition, or for the time of another attempt.
+func next(ctx context.Context, cursor *watchcache.Cursor, again bool) error {
+	if !again {
+		_, _, err := cursor.Next(ctx, nil)
+		return err
+	}
+	attempt, cancel := context.WithTimeout(ctx, retryAfter)
+	defer cancel()
+	_, _, err := cursor.Next(attempt, nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// sync makes what is served, and the definitions' status, what the
+// definitions say. again says that something failed that is worth another try.
+func (s *Server) sync(ctx context.Context, kind *watchcache.Kind) (again bool) {
+	var entries []*watchcache.Entry
+	kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+		entries = append(entries, e)
+		return true
+	})
+	states := s.decide(entries)
+	s.serve(ctx, states)
+	for _, state := range states {
+		if !state.changed() {
+			continue
+		}
+		if err := s.writeStatus(ctx, kind, state); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot write the status of a custom resource definition", "definition", state.next.Name)
+			delete(s.seen, state.next.Name)
+			again = true
+		}
+	}
+	current := map[types.UID]bool{}
+	for _, state := range states {
+		current[state.next.UID] = true
+		s.clean(ctx, kind, state.next)
+	}
+	maps.DeleteFunc(s.cleanups, func(uid types.UID, _ bool) bool { return !current[uid] })
+	return again
+}
+
+// state is a definition as it is and as it should be.
+type state struct {
+	entry *watchcache.Entry
+	next  *apiextensionsv1.CustomResourceDefinition
+}
+
+func (st *state) current() *apiextensionsv1.CustomResourceDefinition {
+	return st.entry.Object.(*apiextensionsv1.CustomResourceDefinition)
+}
+
+func (st *state) changed() bool { return st.next != st.current() }
+
+// decide judges each definition in turn, by age, so that the older of two
+// keeps a name that both want.
+func (s *Server) decide(entries []*watchcache.Entry) []*state {
+	slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int {
+		return a.Object.GetCreationTimestamp().Compare(b.Object.GetCreationTimestamp().Time)
+	})
+	groups := map[string][]*state{}
+	states := make([]*state, 0, len(entries))
+	for _, e := range entries {
+		st := &state{entry: e}
+		st.next = st.current()
+		states = append(states, st)
+		groups[st.next.Spec.Group] = append(groups[st.next.Spec.Group], st)
+	}
+	released := s.anyGone(entries)
+	for _, st := range states {
+		if !released && s.seen[st.next.Name] == st.entry.Revision {
+			continue
+		}
+		var others []*apiextensionsv1.CustomResourceDefinition
+		for _, other := range groups[st.next.Spec.Group] {
+			if other != st {
+				others = append(others, other.next)
+			}
+		}
+		if next := settle(st.next, others, s.Clock.Now()); next != nil {
+			st.next = next
+			released = true // an accepted change of names may have freed others
+		}
+		s.seen[st.next.Name] = st.entry.Revision
+	}
+	return states
+}
+
+// anyGone says whether a definition that was served is no longer there, whose
+// names others may now have.
+func (s *Server) anyGone(entries []*watchcache.Entry) bool {
+	names := map[string]bool{}
+	for _, e := range entries {
+		names[e.Name] = true
+	}
+	gone := false
+	for name := range s.seen {
+		if !names[name] {
+			delete(s.seen, name)
+			gone = true
+		}
+	}
+	return gone
+}
+
+// serve brings the API server's resources up to date.
+func (s *Server) serve(ctx context.Context, states []*state) {
+	next := map[string]*definition{}
+	for _, st := range states {
+		crd := st.next
+		if !established(crd) || s.builtIn[schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Status.AcceptedNames.Plural}] {
+			continue
+		}
+		old := s.served[crd.Name]
+		if old != nil && old.same(crd) {
+			next[crd.Name] = old
+			continue
+		}
+		next[crd.Name] = s.define(crd)
+	}
+	changed := map[schema.GroupVersion]bool{}
+	for name, old := range s.served {
+		d := next[name]
+		if d == old {
+			continue
+		}
+		for _, gv := range old.groupVersions() {
+			changed[gv] = true
+		}
+		if d != nil && d.uid != old.uid {
+			s.Cache.Remove(old.stored)
+		}
+	}
+	var added []*definition
+	for name, d := range next {
+		if d != s.served[name] {
+			added = append(added, d)
+			for _, gv := range d.groupVersions() {
+				changed[gv] = true
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for _, d := range added {
+		s.Cache.Add(d.stored)
+	}
+	gone := s.replace(next)
+	all := slices.Clone(s.BuiltIn)
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		all = append(all, next[name].views...)
+	}
+	s.routes.SetResources(all)
+	for _, d := range gone {
+		s.Cache.Remove(d.stored)
+	}
+	for gv := range changed {
+		s.publish(gv)
+		if s.managers != nil {
+			s.managers.Forget(gv)
+		}
+	}
+	klog.FromContext(ctx).V(2).Info("Serving custom resources", "definitions", len(next), "changed", len(added), "gone", len(gone))
+}
+
+// replace makes next what is served and returns what no longer is.
+func (s *Server) replace(next map[string]*definition) (gone []*definition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, old := range s.served {
+		if next[name] == nil {
+			gone = append(gone, old)
+		}
+	}
+	s.served = next
+	return gone
+}
+
+// Schemas returns the OpenAPI v3 schemas of a group version of custom
+// resources in all their versions; none if it is not one.
+func (s *Server) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
+	all := map[string]*spec.Schema{}
+	for _, d := range s.inGroup(gv.Group) {
+		if !slices.ContainsFunc(d.crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gv.Version }) {
+			continue
+		}
+		for _, v := range d.crd.Spec.Versions {
+			document, err := d.openAPI(v.Name)
+			if err != nil {
+				return nil, fmt.Errorf("schemas of %s: %w", d.crd.Name, err)
+			}
+			maps.Copy(all, document.Components.Schemas)
+		}
+	}
+	return all, nil
+}
+
+// SchemasOr returns Schemas for group versions of custom resources, and what
+// other says for the others.
+func (s *Server) SchemasOr(other apply.Schemas) apply.Schemas {
+	return func(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
+		if found, err := s.Schemas(gv); err != nil || len(found) > 0 {
+			return found, err
+		}
+		return other(gv)
+	}
+}
+
+// inGroup lists the served definitions of a group by name.
+func (s *Server) inGroup(group string) []*definition {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []*definition
+	for _, name := range slices.Sorted(maps.Keys(s.served)) {
+		if d := s.served[name]; d.crd.Spec.Group == group {
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package crd
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// definition is what is served for one CustomResourceDefinition. It never
+// changes; another takes its place.
+type definition struct {
+	crd         *apiextensionsv1.CustomResourceDefinition
+	uid         types.UID
+	terminating bool
+	versions    map[string]*version
+	storage     *version
+	views       []*resource.Resource // one for each served version
+	stored      *resource.Resource   // what the watch cache decodes by
+	webhook     func() (runtime.ObjectConvertor, error)
+}
+
+// same says whether the definition would be made the same for crd.
+func (d *definition) same(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return d.uid == crd.UID && d.crd.Generation == crd.Generation && d.terminating == (crd.DeletionTimestamp != nil) &&
+		equality.Semantic.DeepEqual(d.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
+}
+
+// define makes the resources of an established CustomResourceDefinition. It
+// compiles nothing.
+func (s *Server) define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
+	d := &definition{crd: crd, uid: crd.UID, terminating: crd.DeletionTimestamp != nil, versions: map[string]*version{}}
+	d.webhook = sync.OnceValues(func() (runtime.ObjectConvertor, error) { return newWebhook(crd, s.converters) })
+	for i := range crd.Spec.Versions {
+		v := newVersion(d, &crd.Spec.Versions[i])
+		d.versions[v.spec.Name] = v
+		if v.spec.Storage {
+			d.storage = v
+		}
+	}
+	d.stored = d.resource(d.storage)
+	for i := range crd.Spec.Versions {
+		switch v := d.versions[crd.Spec.Versions[i].Name]; {
+		case v == d.storage && v.spec.Served:
+			d.views = append(d.views, d.stored)
+		case v.spec.Served:
+			d.views = append(d.views, d.resource(v))
+		}
+	}
+	return d
+}
+
+func newWebhook(crd *apiextensionsv1.CustomResourceDefinition, converters func() (*conversion.CRConverterFactory, error)) (runtime.ObjectConvertor, error) {
+	factory, err := converters()
+	if err != nil {
+		return nil, err
+	}
+	safe, _, err := factory.NewConverter(crd)
+	return safe, err
+}
+
+func (d *definition) groupVersions() []schema.GroupVersion {
+	var out []schema.GroupVersion
+	for _, r := range d.views {
+		out = append(out, r.Hub().GroupVersion)
+	}
+	return out
+}
+
+// view returns the resource of a served version, or nil.
+func (d *definition) view(name string) *resource.Resource {
+	for _, r := range d.views {
+		if r.Hub().Version == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// resource makes the resource as one of its versions shows it: columns,
+// subresources and rules differ from version to version. In memory objects
+// are in that version; the others are only read from the store.
+func (d *definition) resource(shown *version) *resource.Resource {
+	names := d.crd.Status.AcceptedNames
+	r := &resource.Resource{
+		Group: d.crd.Spec.Group, Plural: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
+		ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced:         d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		Verbs:              []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+		StoragePath:        d.crd.Spec.Group + "/" + names.Plural,
+		StorageVersion:     d.storage.gvk().GroupVersion(),
+		ToStored:           d.storage.convert,
+		PrepareForCreate:   shown.prepareForCreate,
+		PrepareForUpdate:   shown.prepareForUpdate,
+		Validate:           shown.validate,
+		ValidateUpdate:     shown.validateUpdate,
+		Warnings:           warnings,
+		ValidateName:       validation.NameIsDNSSubdomain,
+		DefaultPropagation: metav1.DeletePropagationBackground,
+		Subresources:       shown.subresources(),
+	}
+	shown.defineTable(r)
+	shown.defineSelection(r)
+	if d.terminating {
+		r.ForbidCreate = "create not allowed while custom resource definition is terminating"
+	}
+	for i := range d.crd.Spec.Versions {
+		v := d.versions[d.crd.Spec.Versions[i].Name]
+		r.Versions = append(r.Versions, v.version(v == shown))
+	}
+	return r
+}
+
+// deprecation is the warning for the use of a deprecated version; "" for none.
+func (d *definition) deprecation(v *apiextensionsv1.CustomResourceDefinitionVersion) string {
+	switch {
+	case !v.Deprecated:
+		return ""
+	case v.DeprecationWarning != nil:
+		return *v.DeprecationWarning
+	}
+	group, kind := d.crd.Spec.Group, d.crd.Spec.Names.Kind
+	message := fmt.Sprintf("%s/%s %s is deprecated", group, v.Name, kind)
+	var newer []string
+	for _, other := range d.crd.Spec.Versions {
+		if other.Served && !other.Deprecated && apimachineryversion.CompareKubeAwareVersionStrings(v.Name, other.Name) < 0 {
+			newer = append(newer, other.Name)
+		}
+	}
+	if len(newer) == 0 {
+		return message
+	}
+	best := slices.MaxFunc(newer, func(a, b string) int {
+		return cmp.Compare(apimachineryversion.CompareKubeAwareVersionStrings(a, b), 0)
+	})
+	return fmt.Sprintf("%s; use %s/%s %s", message, group, best, kind)
+}

@@ -1,0 +1,139 @@
+package crd_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/apiserver/apply"
+	"github.com/coracle-io/coracle/internal/apiserver/crd"
+	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/store"
+)
+
+const patience = 20 * time.Second
+
+// cluster is an API server with custom resources, and clients of it.
+type cluster struct {
+	*testing.T
+	server      *apiservertest.Server
+	definitions apiextensions.Interface
+	objects     dynamic.Interface
+}
+
+func start(t *testing.T) *cluster {
+	t.Helper()
+	documents, err := openapi.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var custom *crd.Server
+	var managers *apply.Managers
+	server := apiservertest.Start(t, func(c *apiserver.Config) {
+		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Cache, Documents: documents, Clock: clock.RealClock{}})
+		managers = apply.New(custom.SchemasOr(documents.Schemas))
+		c.Managers = managers
+		c.Handlers = map[string]http.Handler{"/openapi/v3": documents, "/openapi/v3/": documents}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- custom.Run(ctx, server, managers, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-ready
+	return &cluster{
+		T: t, server: server,
+		definitions: apiextensions.NewForConfigOrDie(server.Config),
+		objects:     dynamic.NewForConfigOrDie(server.Config),
+	}
+}
+
+// define creates a definition and waits until it is established.
+func (c *cluster) define(text string) *apiextensionsv1.CustomResourceDefinition {
+	c.Helper()
+	wanted := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict([]byte(text), wanted); err != nil {
+		c.Fatal(err)
+	}
+	made, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(c.Context(), wanted, metav1.CreateOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return c.await(made.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return crd != nil && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+	})
+}
+
+// await watches a definition until it is as wanted; nil stands for none.
+func (c *cluster) await(name string, good func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	defer cancel()
+	api := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	list, err := api.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		c.Fatal(err)
+	}
+	var last *apiextensionsv1.CustomResourceDefinition
+	if len(list.Items) > 0 {
+		last = &list.Items[0]
+	}
+	if good(last) {
+		return last
+	}
+	w, err := api.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if last, _ = e.Object.(*apiextensionsv1.CustomResourceDefinition); e.Type == "DELETED" {
+			last = nil
+		}
+		if good(last) {
+			return last
+		}
+	}
+	c.Fatalf("definition %s did not come to be as wanted; it is %+v", name, last)
+	return nil
+}
+
+func (c *cluster) kind(version, plural string) dynamic.ResourceInterface {
+	return c.objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: plural}).Namespace("default")
+}
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func wantInvalid(t *testing.T, err error, message string) {
+	t.Helper()
+	if !apierrors.IsInvalid(err) || err.Error() != message {
+		t.Errorf("got  %v\nwant %s", err, message)
+	}
+}
+
+var listAll = store.ListOptions{}

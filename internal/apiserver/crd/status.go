@@ -1,0 +1,96 @@
+package crd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// fieldManager owns what the API server writes into a definition's status.
+const fieldManager = "kube-apiserver"
+
+// settle returns a definition with the names and conditions that it should
+// have besides others of its group; nil if it has them. The result shares all
+// but its status with crd.
+func settle(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition, now time.Time) *apiextensionsv1.CustomResourceDefinition {
+	copied := *crd
+	next := &copied
+	next.Status = *crd.Status.DeepCopy()
+	setCondition := func(c apiextensionsv1.CustomResourceDefinitionCondition) {
+		if apihelpers.IsCRDConditionEquivalent(&c, apihelpers.FindCRDCondition(next, c.Type)) {
+			return
+		}
+		if old := apihelpers.FindCRDCondition(next, c.Type); old == nil || old.Status != c.Status {
+			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+		}
+		c.ObservedGeneration = next.Generation
+		apihelpers.SetCRDCondition(next, c)
+	}
+	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
+		names, accepted := acceptNames(crd, others)
+		next.Status.AcceptedNames = names
+		setCondition(accepted)
+	}
+	switch {
+	case established(next):
+	case apihelpers.IsCRDConditionTrue(next, apiextensionsv1.NamesAccepted):
+		setCondition(apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
+			Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
+		})
+	default:
+		setCondition(apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse,
+			Reason: "NotAccepted", Message: "not all names are accepted",
+		})
+	}
+	for _, judge := range []struct {
+		kind   apiextensionsv1.CustomResourceDefinitionConditionType
+		decide func(*apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition
+	}{
+		{apiextensionsv1.NonStructuralSchema, nonStructural},
+		{apiextensionsv1.KubernetesAPIApprovalPolicyConformant, approval},
+	} {
+		if c := judge.decide(next); c != nil {
+			setCondition(*c)
+		} else if apihelpers.FindCRDCondition(next, judge.kind) != nil {
+			apihelpers.RemoveCRDCondition(next, judge.kind)
+		}
+	}
+	if equality.Semantic.DeepEqual(next.Status, crd.Status) {
+		return nil
+	}
+	return next
+}
+
+func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+}
+
+// writeStatus stores a definition's new status. A definition that has changed
+// meanwhile is left: its event comes.
+func (s *Server) writeStatus(ctx context.Context, kind *watchcache.Kind, st *state) error {
+	next := *st.next // the write sets its revision
+	_, err := s.update(ctx, kind, &next, st.entry)
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) update(ctx context.Context, kind *watchcache.Kind, next *apiextensionsv1.CustomResourceDefinition, old *watchcache.Entry) (*watchcache.Entry, error) {
+	if s.managers != nil {
+		r := kind.Resource()
+		s.managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager)
+	}
+	return kind.Update(ctx, next, old)
+}

@@ -1,0 +1,153 @@
+package crd
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// ageColumn is what a version without columns of its own shows.
+func ageColumn() apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{
+		Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
+		Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+	}
+}
+
+// defineTable gives the resource the version's printer columns. Paths that
+// cannot be parsed end the list of columns, as clients know it from upstream.
+func (v *version) defineTable(r *resource.Resource) {
+	declared := v.spec.AdditionalPrinterColumns
+	if len(declared) == 0 {
+		declared = []apiextensionsv1.CustomResourceColumnDefinition{ageColumn()}
+	}
+	r.Columns = []metav1.TableColumnDefinition{resource.NameColumn()}
+	var shown []apiextensionsv1.CustomResourceColumnDefinition
+	for _, column := range declared {
+		if _, err := parsePath(column.Name, column.JSONPath); err != nil {
+			break
+		}
+		shown = append(shown, column)
+		r.Columns = append(r.Columns, metav1.TableColumnDefinition{
+			Name: column.Name, Type: column.Type, Format: column.Format, Priority: column.Priority,
+			Description: cmp.Or(column.Description, "Custom resource definition column (in JSONPath format): "+column.JSONPath),
+		})
+	}
+	r.Row = func(obj resource.Object, now time.Time) []any {
+		content := v.in(obj).Object
+		cells := make([]any, 1, 1+len(shown))
+		cells[0] = obj.GetName()
+		for _, column := range shown {
+			cells = append(cells, cellOf(column, content, now))
+		}
+		return cells
+	}
+}
+
+// parsePath parses a simple JSON path such as .spec.replicas. The result must
+// be used by one goroutine at a time.
+func parsePath(name, path string) (*jsonpath.JSONPath, error) {
+	p := jsonpath.New(name)
+	p.AllowMissingKeys(true)
+	return p, p.Parse("{" + path + "}")
+}
+
+// cellOf renders the value of a column; nil for a missing one or one of
+// another type.
+func cellOf(column apiextensionsv1.CustomResourceColumnDefinition, content map[string]any, now time.Time) any {
+	path, err := parsePath(column.Name, column.JSONPath)
+	if err != nil {
+		return nil
+	}
+	results, err := path.FindResults(content)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	if column.Type != "string" {
+		return cell(column.Type, value, now)
+	}
+	var text bytes.Buffer
+	if err := path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}); err != nil {
+		return nil
+	}
+	return text.String()
+}
+
+func cell(kind string, value any, now time.Time) any {
+	switch typed := value.(type) {
+	case int64:
+		switch kind {
+		case "integer":
+			return typed
+		case "number":
+			return float64(typed)
+		}
+	case float64:
+		switch kind {
+		case "integer":
+			return int64(typed)
+		case "number":
+			return typed
+		}
+	case bool:
+		if kind == "boolean" {
+			return typed
+		}
+	case string:
+		if kind == "date" {
+			var at metav1.Time
+			if err := at.UnmarshalQueryParameter(typed); err != nil {
+				return "<invalid>"
+			}
+			return resource.Age(at, now)
+		}
+	}
+	return nil
+}
+
+// defineSelection gives the resource the version's selectable fields.
+func (v *version) defineSelection(r *resource.Resource) {
+	declared := v.spec.SelectableFields
+	for _, f := range declared {
+		r.Fields = append(r.Fields, strings.TrimPrefix(f.JSONPath, "."))
+	}
+	if len(declared) == 0 {
+		r.SelectableFields = func(resource.Object) fields.Set { return nil }
+		return
+	}
+	paths := sync.Pool{New: func() any {
+		parsed := make([]*jsonpath.JSONPath, len(declared))
+		for i, f := range declared {
+			parsed[i], _ = parsePath("selectableField", f.JSONPath)
+		}
+		return parsed
+	}}
+	r.SelectableFields = func(obj resource.Object) fields.Set {
+		parsed := paths.Get().([]*jsonpath.JSONPath)
+		defer paths.Put(parsed)
+		content := v.in(obj).Object
+		set := make(fields.Set, len(parsed))
+		for i, label := range r.Fields {
+			set[label] = ""
+			results, err := parsed[i].FindResults(content)
+			if err == nil && len(results) > 0 && len(results[0]) > 0 {
+				if value := results[0][0].Interface(); value != nil {
+					set[label] = fmt.Sprint(value)
+				}
+			}
+		}
+		return set
+	}
+}

@@ -1,0 +1,229 @@
+package crd
+
+import (
+	"fmt"
+	"sync"
+
+	apiextensionsinternal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// version is one version of a definition.
+type version struct {
+	of       *definition
+	spec     *apiextensionsv1.CustomResourceDefinitionVersion
+	compiled func() (*compiled, error) // made at first use
+}
+
+// compiled is what a version's schema was made into.
+type compiled struct {
+	schema    *structuralschema.Structural // nil for a version without a schema
+	validator validation.SchemaValidator
+	status    validation.SchemaValidator // of .status alone; nil without a schema of it
+	cel       *cel.Validator             // nil without rules
+}
+
+func newVersion(d *definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
+	v := &version{of: d, spec: spec}
+	v.compiled = sync.OnceValues(v.compile)
+	return v
+}
+
+func (v *version) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: v.of.crd.Spec.Group, Version: v.spec.Name, Kind: v.of.crd.Status.AcceptedNames.Kind}
+}
+
+// preserves says that fields outside the schema are kept.
+func (v *version) preserves() bool { return v.of.crd.Spec.PreserveUnknownFields }
+
+// version is the version as resources name it. In the resource that shows it
+// it is the hub; else it is found in the store only.
+func (v *version) version(hub bool) resource.Version {
+	return resource.Version{
+		GroupVersion: v.gvk().GroupVersion(),
+		Hub:          hub,
+		Unserved:     !hub || !v.spec.Served,
+		New:          v.new,
+		Default:      func(obj resource.Object) { _ = v.setDefaults(obj.(*unstructured.Unstructured)) },
+		ToHub:        func(obj resource.Object) resource.Object { return obj },
+		FromHub:      func(obj resource.Object) resource.Object { return obj },
+		Deprecated:   v.of.deprecation(v.spec),
+		Coerce: func(obj resource.Object) ([]string, error) {
+			return v.coerce(obj.(*unstructured.Unstructured), fromClient)
+		},
+		FromStored: v.fromStored,
+		Convert:    v.convert,
+	}
+}
+
+func (v *version) new() resource.Object {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(v.gvk())
+	return u
+}
+
+func (v *version) compile() (*compiled, error) {
+	validationSchema, err := internalSchema(v.spec)
+	if err != nil {
+		return nil, err
+	}
+	c := &compiled{}
+	var props *apiextensionsinternal.JSONSchemaProps
+	if validationSchema != nil {
+		props = validationSchema.OpenAPIV3Schema
+		if c.schema, err = v.structural(props); err != nil {
+			return nil, fmt.Errorf("schema of %s: %w", v.gvk(), err)
+		}
+		if statusSchema, ok := props.Properties["status"]; ok {
+			if c.status, _, err = validation.NewSchemaValidator(&statusSchema); err != nil {
+				return nil, fmt.Errorf("schema of the status of %s: %w", v.gvk(), err)
+			}
+		}
+	}
+	if c.validator, _, err = validation.NewSchemaValidator(props); err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", v.gvk(), err)
+	}
+	c.cel = cel.NewValidator(c.schema, true, celconfig.PerCallLimit)
+	return c, nil
+}
+
+// structural returns the structural schema with its defaults pruned. Old
+// definitions that preserve unknown fields may have none.
+func (v *version) structural(props *apiextensionsinternal.JSONSchemaProps) (*structuralschema.Structural, error) {
+	s, err := structuralschema.NewStructural(props)
+	switch {
+	case err != nil && v.preserves():
+		return nil, nil
+	case err != nil || v.preserves():
+		return s, err
+	}
+	s = s.DeepCopy()
+	return s, defaulting.PruneDefaults(s)
+}
+
+// origin is where an object comes from, and so how strictly it is taken.
+type origin int8
+
+const (
+	fromClient origin = iota // dropped fields are named
+	fromStore                // faulty metadata is dropped
+	fromConversion
+)
+
+// coerce does to an object what decoding does to a typed one: unknown fields
+// and nulls go, metadata gets its types. unknown names the fields that went.
+func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []string, err error) {
+	c, err := v.compiled()
+	if err != nil {
+		return nil, err
+	}
+	kind, foundKind, err := unstructured.NestedString(u.Object, "kind")
+	if err != nil {
+		return nil, err
+	}
+	apiVersion, foundVersion, err := unstructured.NestedString(u.Object, "apiVersion")
+	if err != nil {
+		return nil, err
+	}
+	meta, foundMeta, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
+		DropMalformedFields: from == fromStore, ReturnUnknownFieldPaths: from == fromClient,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !v.preserves() {
+		unknown = append(unknown, pruning.PruneWithOptions(u.Object, c.schema, true, structuralschema.UnknownFieldPathOptions{
+			TrackUnknownFieldPaths: from == fromClient,
+		})...)
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, c.schema)
+	}
+	fault, paths := objectmeta.CoerceWithOptions(nil, u.Object, c.schema, false, objectmeta.CoerceOptions{
+		DropInvalidFields: from == fromStore, ReturnUnknownFieldPaths: from == fromClient,
+	})
+	if fault != nil {
+		return nil, fault
+	}
+	unknown = append(unknown, paths...)
+	if foundKind {
+		u.SetKind(kind)
+	}
+	if foundVersion {
+		u.SetAPIVersion(apiVersion)
+	}
+	if foundMeta {
+		if from == fromStore && meta.Generation == 0 {
+			meta.Generation = 1
+		}
+		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
+			return nil, err
+		}
+	}
+	return unknown, nil
+}
+
+// setDefaults fills in the schema's defaults.
+func (v *version) setDefaults(u *unstructured.Unstructured) error {
+	c, err := v.compiled()
+	if err == nil && c.schema != nil {
+		defaulting.Default(u.Object, c.schema)
+	}
+	return err
+}
+
+// fromStored leaves a stored object in its version: converting may need a
+// webhook that runs in this very cluster.
+func (v *version) fromStored(obj resource.Object) (resource.Object, error) {
+	u := obj.(*unstructured.Unstructured)
+	if _, err := v.coerce(u, fromStore); err != nil {
+		return nil, err
+	}
+	return u, v.setDefaults(u)
+}
+
+// convert makes an object of any version one of this version.
+func (v *version) convert(obj resource.Object) (resource.Object, error) {
+	u := obj.(*unstructured.Unstructured)
+	if u.GroupVersionKind() == v.gvk() {
+		return u, nil
+	}
+	var out *unstructured.Unstructured
+	if c := v.of.crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+		webhook, err := v.of.webhook()
+		if err != nil {
+			return nil, err
+		}
+		converted, err := webhook.ConvertToVersion(u, v.gvk().GroupVersion())
+		if err != nil {
+			return nil, err
+		}
+		var ok bool
+		if out, ok = converted.(*unstructured.Unstructured); !ok {
+			return nil, fmt.Errorf("conversion webhook for %s returned a %T", v.gvk(), converted)
+		}
+	} else {
+		out = u.DeepCopy()
+		out.SetGroupVersionKind(v.gvk())
+	}
+	_, err := v.coerce(out, fromConversion)
+	return out, err
+}
+
+// in returns obj in this version for rules that cannot fail, or as it is if
+// it cannot be converted: validation says so then.
+func (v *version) in(obj resource.Object) *unstructured.Unstructured {
+	if converted, err := v.convert(obj); err == nil {
+		return converted.(*unstructured.Unstructured)
+	}
+	return obj.(*unstructured.Unstructured)
+}
