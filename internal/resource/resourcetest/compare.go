@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // difference says where an outcome is not upstream's answer.
@@ -31,25 +29,25 @@ func (d difference) String() string {
 	return strings.Join(parts, "\n")
 }
 
-func compare(want *Answer, got outcome) difference {
+func compare(want *Answer, got Outcome) difference {
 	var d difference
-	if want.Code != got.code {
-		d.code = fmt.Sprintf("  want %d %s\n  got  %d %s", want.Code, want.Message, got.code, got.status.Message)
+	if want.Code != got.Code {
+		d.code = fmt.Sprintf("  want %d %s\n  got  %d %s", want.Code, want.Message, got.Code, got.Status.Message)
 	}
 	if want.Code >= 400 {
 		d.causes = compareCauses(want, got)
-	} else if got.object != nil && want.Object != nil {
-		d.object = compareObjects(want.Object, got.object)
-	} else if got.object == nil {
+	} else if got.Object != nil && want.Object != nil {
+		d.object = compareObjects(want.Object, got.Object)
+	} else if got.Object == nil {
 		d.object = "  no object stored"
 	}
 	return d
 }
 
-func compareCauses(want *Answer, got outcome) string {
+func compareCauses(want *Answer, got Outcome) string {
 	var gotCauses []metav1.StatusCause
-	if got.status.Details != nil {
-		gotCauses = got.status.Details.Causes
+	if got.Status.Details != nil {
+		gotCauses = got.Status.Details.Causes
 	}
 	wanted, found := render(want.Causes), render(gotCauses)
 	for i := range wanted {
@@ -57,8 +55,8 @@ func compareCauses(want *Answer, got outcome) string {
 	}
 	missing, extra := subtract(wanted, found), subtract(found, wanted)
 	var lines []string
-	if want.Reason != got.status.Reason {
-		lines = append(lines, fmt.Sprintf("  want reason %s, got %s", want.Reason, got.status.Reason))
+	if want.Reason != got.Status.Reason {
+		lines = append(lines, fmt.Sprintf("  want reason %s, got %s", want.Reason, got.Status.Reason))
 	}
 	for _, cause := range missing {
 		lines = append(lines, "  - "+cause)
@@ -97,7 +95,7 @@ func subtract(a, b []string) []string {
 	return left
 }
 
-func compareObjects(want map[string]any, got resource.Object) string {
+func compareObjects(want map[string]any, got any) string {
 	encoded, err := json.Marshal(got)
 	if err != nil {
 		return "  " + err.Error()

@@ -1,0 +1,116 @@
+// Package replay sends the requests to which upstream's answers are known
+// through the whole API server: admission, allocation, storage and all.
+package replay
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+// dry is how the answers were recorded.
+const dry = "?dryRun=All&fieldValidation=Strict"
+
+func TestUpstreamAnswers(t *testing.T) {
+	s := start(t)
+	report := resourcetest.NewReport(t, "testdata/known-differences.txt")
+	for _, a := range answers(t, "create") {
+		if report.Wants(&a) {
+			report.Check(&a, s.do(http.MethodPost, s.collection(&a)+dry, "application/json", a.Request))
+		}
+	}
+	var base *based
+	for _, a := range answers(t, "update") {
+		if a.Case == "base" {
+			base.remove()
+			base = newBase(s, &a)
+			continue
+		}
+		if a.Case == "as is" {
+			base.recorded(json.RawMessage(a.Request))
+		}
+		if report.Wants(&a) {
+			report.Check(&a, base.put(a.Request))
+		}
+	}
+	base.remove()
+	report.Finish()
+}
+
+func answers(t *testing.T, file string) []resourcetest.Answer {
+	t.Helper()
+	all, err := resourcetest.Answers(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (s *server) collection(a *resourcetest.Answer) string {
+	path := s.collections[a.Kind]
+	if path == "" {
+		s.t.Fatalf("%s: %s is not served", a.ID, a.Kind)
+	}
+	return path
+}
+
+// based is an object in the store that PUTs are tried on.
+type based struct {
+	server     *server
+	collection string
+	stored     map[string]any
+	// allocated are the values that the recording server chose, and those
+	// which this one chose in their place.
+	allocated map[any]any
+}
+
+func newBase(s *server, a *resourcetest.Answer) *based {
+	b := &based{server: s, collection: s.collection(a), allocated: map[any]any{}}
+	b.stored = s.must(http.MethodPost, b.collection+"?fieldValidation=Strict", json.RawMessage(a.Request))
+	return b
+}
+
+func (b *based) remove() {
+	if b != nil {
+		b.server.remove(b.collection + "/" + name(b.stored))
+	}
+}
+
+// recorded learns from the recording server's own form of the object what
+// that server had allocated.
+func (b *based) recorded(request []byte) {
+	match("", decode(b.server.t, request), b.stored, b.allocated)
+}
+
+// put sends a PUT that carries what only a server writes, as a client has it
+// from this server.
+func (b *based) put(request []byte) resourcetest.Outcome {
+	object := replace(decode(b.server.t, request), b.allocated).(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	own := b.stored["metadata"].(map[string]any)
+	for _, key := range []string{"uid", "resourceVersion", "creationTimestamp"} {
+		if _, set := metadata[key]; !set && metadata != nil && metadata["name"] == own["name"] {
+			metadata[key] = own[key]
+		}
+	}
+	uri := b.collection + "/" + url.PathEscape(name(object)) + dry
+	return b.server.do(http.MethodPut, uri, "application/json", encode(b.server.t, object))
+}
+
+func name(object map[string]any) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}
+
+func decode(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
