@@ -128,10 +128,7 @@ func (q *request) checkName(obj metav1.Object) error {
 // placeInNamespace gives an object the namespace of the request, or refuses
 // one that says another.
 func (q *request) placeInNamespace(obj metav1.Object) error {
-	wanted := q.info.Namespace
-	if !q.endpoint.resource.Namespaced {
-		wanted = ""
-	}
+	wanted := q.namespace()
 	switch namespace := obj.GetNamespace(); {
 	case namespace == wanted:
 		return nil

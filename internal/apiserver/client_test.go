@@ -166,3 +166,30 @@ func TestInformer(t *testing.T) {
 		})
 	}
 }
+
+// A Namespace's path names it twice over, as object and as namespace.
+func TestNamespaceIsFoundByItsName(t *testing.T) {
+	s := apiservertest.Start(t)
+	makeNamespace(t, s, "team")
+	namespaces := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()
+	got, err := namespaces.Get(t.Context(), "team", metav1.GetOptions{})
+	if err != nil || got.Name != "team" {
+		t.Fatalf("get: %v, %v", got, err)
+	}
+	got.Labels["a"] = "b"
+	if _, err := namespaces.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("update: %v", err)
+	}
+	patched, err := namespaces.Patch(t.Context(), "team", types.MergePatchType, []byte(`{"metadata":{"labels":{"c":"d"}}}`), metav1.PatchOptions{})
+	if err != nil || patched.Labels["a"] != "b" || patched.Labels["c"] != "d" {
+		t.Errorf("patch: %v, %v", patched, err)
+	}
+	w, err := namespaces.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=team"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if event := <-w.ResultChan(); event.Object.(*corev1.Namespace).Name != "team" {
+		t.Errorf("watch: %v", event)
+	}
+}

@@ -98,7 +98,7 @@ func (q *request) readDeleteOptions() (*metav1.DeleteOptions, error) {
 // otherwise e is the object that waits for finalizers or its grace period.
 func (q *request) deleteObject(g *gate, name string, options *metav1.DeleteOptions) (e *watchcache.Entry, gone bool, err error) {
 	kind, gr := q.endpoint.kind, q.endpoint.groupResource()
-	current, ok := kind.Get(q.info.Namespace, name)
+	current, ok := kind.Get(q.namespace(), name)
 	for fresh := false; ; fresh = true {
 		if !ok {
 			err = apierrors.NewNotFound(gr, name)
@@ -111,7 +111,7 @@ func (q *request) deleteObject(g *gate, name string, options *metav1.DeleteOptio
 		if ctxErr := q.ctx.Err(); ctxErr != nil {
 			return nil, false, ctxErr
 		}
-		latest, readErr := kind.Read(q.ctx, q.info.Namespace, name)
+		latest, readErr := kind.Read(q.ctx, q.namespace(), name)
 		if readErr != nil {
 			return nil, false, storeError(readErr, "delete", gr, name)
 		}

@@ -31,12 +31,22 @@ func (q *request) get() error {
 	return q.sendEntry(http.StatusOK, e, o)
 }
 
+// namespace is the one of the object that the request names. For a Namespace
+// the path names itself as the namespace of what is below it, which counts
+// for authorization, but the object has none.
+func (q *request) namespace() string {
+	if !q.endpoint.resource.Namespaced {
+		return ""
+	}
+	return q.info.Namespace
+}
+
 // read finds the object that the request names.
 func (q *request) read(resourceVersion string) (*watchcache.Entry, error) {
 	if err := q.waitFor(resourceVersion, "get"); err != nil {
 		return nil, err
 	}
-	e, ok := q.endpoint.kind.Get(q.info.Namespace, q.info.Name)
+	e, ok := q.endpoint.kind.Get(q.namespace(), q.info.Name)
 	if !ok {
 		return nil, apierrors.NewNotFound(q.endpoint.groupResource(), q.info.Name)
 	}

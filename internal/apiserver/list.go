@@ -38,7 +38,7 @@ type page struct {
 
 // page finds what a list asks for.
 func (q *request) page(options *internalversion.ListOptions) (*page, error) {
-	s := newSelected(q.endpoint.resource, q.info.Namespace, options.LabelSelector, options.FieldSelector)
+	s := newSelected(q.endpoint.resource, q.namespace(), options.LabelSelector, options.FieldSelector)
 	start, err := q.listStart(options, s.namespace)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ var errRetry = errors.New("the object changed during the write")
 // the store holds the same.
 func (q *request) store(c *change) (e *watchcache.Entry, created bool, err error) {
 	kind := q.endpoint.kind
-	current, cached := kind.Get(q.info.Namespace, q.info.Name)
+	current, cached := kind.Get(q.namespace(), q.info.Name)
 	if !cached {
 		current = nil
 	}
@@ -57,7 +57,7 @@ func (q *request) store(c *change) (e *watchcache.Entry, created bool, err error
 		if ctxErr := q.ctx.Err(); ctxErr != nil {
 			return nil, false, ctxErr
 		}
-		latest, readErr := kind.Read(q.ctx, q.info.Namespace, q.info.Name)
+		latest, readErr := kind.Read(q.ctx, q.namespace(), q.info.Name)
 		switch {
 		case errors.Is(readErr, store.ErrNotFound):
 			latest = nil
@@ -254,5 +254,5 @@ func (q *request) uidConflict(wanted types.UID, current *watchcache.Entry) error
 	}
 	return apierrors.NewConflict(q.endpoint.groupResource(), q.info.Name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
-		q.endpoint.resource.Key(q.info.Namespace, q.info.Name), wanted, actual))
+		q.endpoint.resource.Key(q.namespace(), q.info.Name), wanted, actual))
 }

@@ -53,7 +53,7 @@ func (q *request) watch() error {
 
 	w := &watcher{
 		endpoint: q.endpoint,
-		selected: newSelected(q.endpoint.resource, q.info.Namespace, options.LabelSelector, options.FieldSelector),
+		selected: newSelected(q.endpoint.resource, q.namespace(), options.LabelSelector, options.FieldSelector),
 		output:   o,
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
