@@ -181,7 +181,7 @@ func TestValidation(t *testing.T) {
 		{"required", `{}`, `Boat.example.com "x" is invalid: [spec.hull: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
 		{"enum", `{hull: glass}`, `Boat.example.com "x" is invalid: [spec.hull: Unsupported value: "glass": supported values: "hide", "wood", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
 		{"maximum", `{hull: hide, crew: 13}`, `Boat.example.com "x" is invalid: spec.crew: Invalid value: 13: spec.crew in body should be less than or equal to 12`},
-		{"type", `{hull: hide, crew: many}`, `Boat.example.com "x" is invalid: [spec.crew: Invalid value: "string": spec.crew in body must be of type integer: "string", spec.crew: Invalid value: "string": strconv.ParseInt: parsing "many": invalid syntax]`},
+		{"type", `{hull: hide, crew: many}`, `Boat.example.com "x" is invalid: [spec.crew: Invalid value: "string": spec.crew in body must be of type integer: "string", .spec.crew: Invalid value: 0: .spec.crew accessor error: many is of the type string, expected int64, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
 		{"rule", `{hull: hide, crew: 1, paddles: 2}`, `Boat.example.com "x" is invalid: spec: Invalid value: every paddle needs a hand`},
 		{"list map", `{hull: hide, ports: [{name: a}, {name: a}]}`, `Boat.example.com "x" is invalid: spec.ports[1]: Duplicate value: {"name":"a"}`},
 	} {

@@ -2,7 +2,9 @@ package crd_test
 
 import (
 	"context"
+	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -137,3 +139,15 @@ func wantInvalid(t *testing.T, err error, message string) {
 }
 
 var listAll = store.ListOptions{}
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pemOf is the CA bundle that trusts a test server.
+func pemOf(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+}

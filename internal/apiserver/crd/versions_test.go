@@ -1,0 +1,306 @@
+package crd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+const oars = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: oars.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: oars, kind: Oar}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    deprecated: true
+    schema: {openAPIV3Schema: {type: object, properties: {length: {type: string}}}}
+  - name: v1
+    served: true
+    storage: false
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, properties: {length: {type: string}, status: {type: object, properties: {wet: {type: boolean}}}, spare: {type: boolean, default: true}}}}
+`
+
+func oar(version, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/" + version, "kind": "Oar",
+		"metadata": map[string]any{"name": name, "namespace": "default"}, "length": "2m",
+	}}
+}
+
+// A definition changes while it is watched: the storage version moves on, and
+// objects stored before are still there.
+func TestVersions(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	c.define(oars)
+	old, current := c.kind("v1alpha1", "oars"), c.kind("v1", "oars")
+	if _, err := old.Create(ctx, oar("v1alpha1", "left"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watched, err := current.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	expect(t, watched, watch.Added, "left")
+
+	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Patch(ctx, "oars.example.com", types.JSONPatchType, []byte(`[
+		{"op":"replace","path":"/spec/versions/0/storage","value":false},
+		{"op":"replace","path":"/spec/versions/1/storage","value":true}]`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	crd := c.await("oars.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool { return len(crd.Status.StoredVersions) == 2 })
+	if !slices.Equal(crd.Status.StoredVersions, []string{"v1alpha1", "v1"}) {
+		t.Errorf("stored versions: %v", crd.Status.StoredVersions)
+	}
+	got, err := current.Get(ctx, "left", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.GetAPIVersion() != "example.com/v1" || got.Object["length"] != "2m" {
+		t.Errorf("read in another version: %v", got.Object)
+	}
+	got.Object["status"] = map[string]any{"wet": true}
+	if _, err := current.UpdateStatus(ctx, got, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err = old.Get(ctx, "left", metav1.GetOptions{})
+	if err != nil || got.GetAPIVersion() != "example.com/v1alpha1" || got.Object["status"] != nil {
+		t.Errorf("read in the older version: %v %v", got, err)
+	}
+}
+
+// Unchanged watches outlive a change of the schema.
+func TestWatchOutlivesSchema(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	c.define(oars)
+	oars := c.kind("v1alpha1", "oars")
+	watched, err := oars.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "oars.example.com", types.JSONPatchType, []byte(
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/blade","value":{"type":"string","default":"square"}}]`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		made, err := oars.Create(ctx, oar("v1alpha1", fmt.Sprint("n", i)), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, watched, watch.Added, made.GetName())
+		if made.Object["blade"] == "square" {
+			break
+		}
+	}
+}
+
+func TestWebhookConversion(t *testing.T) {
+	broken := false
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken {
+			http.Error(w, "out to lunch", http.StatusInternalServerError)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var review apiextensionsv1.ConversionReview
+		if err := json.Unmarshal(body, &review); err != nil {
+			t.Error(err)
+		}
+		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		for _, raw := range review.Request.Objects {
+			u := &unstructured.Unstructured{}
+			if err := json.Unmarshal(raw.Raw, u); err != nil {
+				t.Error(err)
+			}
+			u.SetAPIVersion(review.Request.DesiredAPIVersion)
+			u.Object["length"] = "converted"
+			raw.Raw, _ = json.Marshal(u)
+			raw.Object = nil
+			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, raw)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	defer hook.Close()
+	c := start(t)
+	ctx := t.Context()
+	bundle, err := json.Marshal(pemOf(hook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.define(oars + "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: " + hook.URL + ", caBundle: " + string(bundle) + "}}}\n")
+	if _, err := c.kind("v1alpha1", "oars").Create(ctx, oar("v1alpha1", "left"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	broken = true
+	if got, err := c.kind("v1", "oars").Get(ctx, "left", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "conversion webhook for example.com/v1alpha1, Kind=Oar failed") {
+		t.Errorf("get with a broken webhook: %v %v", got, err)
+	}
+	broken = false
+	got, err := c.kind("v1", "oars").Get(ctx, "left", metav1.GetOptions{})
+	if err != nil || got.Object["length"] != "converted" {
+		t.Errorf("get: %v %v", got, err)
+	}
+}
+
+func TestNameConflict(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	c.define(oars)
+	second := strings.NewReplacer("oars", "paddles", "plural: oars", "plural: paddles").Replace(oars)
+	wanted := &apiextensionsv1.CustomResourceDefinition{}
+	decode(t, second, wanted)
+	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused := c.await("paddles.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return apihelpers.IsCRDConditionFalse(crd, apiextensionsv1.NamesAccepted)
+	})
+	condition := apihelpers.FindCRDCondition(refused, apiextensionsv1.NamesAccepted)
+	if condition.Reason != "ListKindConflict" || condition.Message != `"OarList" is already in use` || apihelpers.IsCRDConditionTrue(refused, apiextensionsv1.Established) {
+		t.Errorf("conditions: %+v", refused.Status.Conditions)
+	}
+	if err := definitions.Delete(ctx, "oars.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("paddles.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+	})
+}
+
+func TestApplyAndOwnership(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	c.define(boats)
+	boats := c.kind("v1", "boats")
+	configuration := func(port int) *unstructured.Unstructured {
+		u := object(t, coracle)
+		delete(u.Object, "status")
+		u.Object["spec"] = map[string]any{"hull": "hide", "ports": []any{map[string]any{"name": "a", "number": int64(port)}}}
+		return u
+	}
+	if _, err := boats.Apply(ctx, "coracle", configuration(1), metav1.ApplyOptions{FieldManager: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boats.Apply(ctx, "coracle", configuration(2), metav1.ApplyOptions{FieldManager: "two"}); err == nil || !strings.Contains(err.Error(), `conflict with "one": .spec.ports[name="a"].number`) {
+		t.Errorf("contested field: %v", err)
+	}
+	bad := configuration(1)
+	unstructured.SetNestedField(bad.Object, "x", "spec", "nonsense")
+	if _, err := boats.Apply(ctx, "coracle", bad, metav1.ApplyOptions{FieldManager: "one"}); err == nil || !strings.Contains(err.Error(), "field not declared in schema") {
+		t.Errorf("field that is not in the schema: %v", err)
+	}
+}
+
+func TestPublished(t *testing.T) {
+	c := start(t)
+	c.define(boats)
+	client := discovery.NewDiscoveryClientForConfigOrDie(c.server.Config)
+	list, err := client.ServerResourcesForGroupVersion("example.com/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range list.APIResources {
+		names = append(names, r.Name)
+	}
+	if !slices.Equal(names, []string{"boats", "boats/scale", "boats/status"}) || !slices.Equal(list.APIResources[0].ShortNames, []string{"bt"}) {
+		t.Errorf("discovery: %+v", list.APIResources)
+	}
+	paths, err := client.OpenAPIV3().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := paths["apis/example.com/v1"].Schema("application/json")
+	if err != nil || !strings.Contains(string(raw), "What it is made of.") || !strings.Contains(string(raw), "com.example.v1.Boat") {
+		t.Errorf("OpenAPI: %.200s %v", raw, err)
+	}
+	if _, err := c.kind("v1", "boats").Create(t.Context(), object(t, coracle), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	table, err := tableOf(c.server.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var header []string
+	for _, column := range table.ColumnDefinitions {
+		header = append(header, column.Name)
+	}
+	cells := table.Rows[0].Cells
+	if !slices.Equal(header, []string{"Name", "Hull", "Crew", "Age"}) || cells[0] != "coracle" || cells[1] != "hide" || cells[2] != int64(1) && cells[2] != float64(1) {
+		t.Errorf("table: %v %v", header, cells)
+	}
+}
+
+func tableOf(config *rest.Config) (*metav1.Table, error) {
+	request, err := http.NewRequest(http.MethodGet, config.Host+"/apis/example.com/v1/namespaces/default/boats", nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	table := &metav1.Table{}
+	return table, json.NewDecoder(response.Body).Decode(table)
+}
+
+// Objects that hold out with finalizers hold the definition, and no new ones
+// come meanwhile.
+func TestTermination(t *testing.T) {
+	c := start(t)
+	ctx := t.Context()
+	c.define(oars)
+	oars := c.kind("v1", "oars")
+	held := oar("v1", "held")
+	held.SetFinalizers([]string{"example.com/hold"})
+	if _, err := oars.Create(ctx, held, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "oars.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("oars.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		condition := apihelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
+		return condition != nil && condition.Reason == "InstanceDeletionInProgress"
+	})
+	_, err := oars.Create(ctx, oar("v1", "late"), metav1.CreateOptions{})
+	if err == nil || err.Error() != `oars.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := oars.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("oars.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
+}
