@@ -32,6 +32,12 @@ test: build bundle packages
 packages:
 	@tools/packages.sh nftables iproute2 curl
 
+# Clients that others made, each in a module or package of its own: Go's
+# controller-runtime, Helm, and those of Python and JavaScript.
+test-clients: build
+	@tools/packages.sh python3-kubernetes nodejs npm
+	@$(ROOT) env PATH="$$PATH" test/clients/run.sh $(BIN)/coracle
+
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt these:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...

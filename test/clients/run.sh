@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs clients that others made against a control plane of its own, as their
+# users do: controller-runtime, Helm, python3-kubernetes and
+# @kubernetes/client-node. Takes the cluster away again.
+#
+#   run.sh CORACLE    the program to test
+set -euo pipefail
+coracle=$(realpath "$1")
+cd "$(dirname "${BASH_SOURCE[0]}")"
+work=$(mktemp -d)
+name=clients-$$
+finish() {
+	"$coracle" down --name="$name" >/dev/null || true
+	rm -rf "$work"
+}
+trap finish EXIT
+export KUBECONFIG=$work/kubeconfig
+
+echo "== setting up"
+go build -C helm -buildvcs=false -o "$work/helm" helm.sh/helm/v4/cmd/helm
+(cd node && npm ci --silent --no-audit --no-fund)
+"$coracle" up --name="$name" --nodes=0 --data-dir="$work/data" --kubeconfig="$KUBECONFIG"
+
+echo "== controller-runtime"
+(cd controllerruntime && go vet ./... && go test -count=1 -timeout=5m ./...)
+echo "== Helm"
+helm/run.sh "$work/helm" "$coracle" kubectl
+echo "== python3-kubernetes"
+/usr/bin/python3 python/client.py
+echo "== @kubernetes/client-node"
+node --test --test-reporter=spec node/client.js
