@@ -291,7 +291,11 @@ func (q *request) applied(p *patch, current *watchcache.Entry) (resource.Object,
 		return nil, errUnsupportedMediaType(q.patchTypes()[:len(q.patchTypes())-1])
 	}
 	configuration := map[string]any{}
-	if err := yaml.Unmarshal(p.body, &configuration); err != nil {
+	body, err := yaml.YAMLToJSON(p.body)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &configuration)
+	}
+	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	force := p.options.Force != nil && *p.options.Force

@@ -72,16 +72,18 @@ func start(t *testing.T) *cluster {
 func (c *cluster) define(text string) *apiextensionsv1.CustomResourceDefinition {
 	c.Helper()
 	wanted := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict([]byte(text), wanted); err != nil {
-		c.Fatal(err)
-	}
-	made, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(c.Context(), wanted, metav1.CreateOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	return c.await(made.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	decode(c.T, text, wanted)
+	c.create(wanted)
+	return c.await(wanted.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return crd != nil && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 	})
+}
+
+func (c *cluster) create(crd *apiextensionsv1.CustomResourceDefinition) {
+	c.Helper()
+	if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(c.Context(), crd, metav1.CreateOptions{}); err != nil {
+		c.Fatal(err)
+	}
 }
 
 // await watches a definition until it is as wanted; nil stands for none.

@@ -214,6 +214,11 @@ func TestApplyAndOwnership(t *testing.T) {
 	if _, err := boats.Apply(ctx, "coracle", configuration(2), metav1.ApplyOptions{FieldManager: "two"}); err == nil || !strings.Contains(err.Error(), `conflict with "one": .spec.ports[name="a"].number`) {
 		t.Errorf("contested field: %v", err)
 	}
+	crowded := configuration(1)
+	unstructured.SetNestedField(crowded.Object, int64(2), "spec", "paddles")
+	if _, err := boats.Apply(ctx, "coracle", crowded, metav1.ApplyOptions{FieldManager: "one"}); err == nil || !strings.HasSuffix(err.Error(), "spec: Invalid value: every paddle needs a hand") {
+		t.Errorf("applied against a rule: %v", err)
+	}
 	bad := configuration(1)
 	unstructured.SetNestedField(bad.Object, "x", "spec", "nonsense")
 	if _, err := boats.Apply(ctx, "coracle", bad, metav1.ApplyOptions{FieldManager: "one"}); err == nil || !strings.Contains(err.Error(), "field not declared in schema") {
