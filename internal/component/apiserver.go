@@ -83,6 +83,11 @@ func RunAPIServer(ctx context.Context, f *APIServerFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.TLSCertFile == "" && f.ClientCAFile == "" {
+		if err := f.keepKubeconfigs(ctx, keys); err != nil {
+			return fmt.Errorf("--cert-dir: %w", err)
+		}
+	}
 	return together(ctx, keys.Run, func(ctx context.Context) error { return s.Run(ctx, listener) })
 }
 

@@ -83,7 +83,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to listen on")
 	fs.IPVar(&f.AdvertiseAddress, "advertise-address", f.AdvertiseAddress, "address of this server as members of the cluster see it; the default is the bind address, or that of the default route")
 	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve HTTPS on")
-	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "directory of the keys and certificates, made where missing")
+	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "directory of the keys, certificates and kubeconfigs of the components, made where missing")
 	fs.StringVar(&f.TLSCertFile, "tls-cert-file", f.TLSCertFile, "serving certificate; the default is one of the cluster's own authority")
 	fs.StringVar(&f.TLSKeyFile, "tls-private-key-file", f.TLSKeyFile, "key of --tls-cert-file")
 	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of client certificates; the default is the cluster's own")

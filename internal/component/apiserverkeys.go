@@ -1,15 +1,18 @@
 package component
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/pki"
@@ -53,6 +56,37 @@ func (a *APIServer) servingConfig() (*tls.Config, error) {
 		return nil, err
 	}
 	return certificate.ServerConfig(), nil
+}
+
+// keepKubeconfigs writes, below the directory of the keys, how the admin and
+// the other components reach this server: admin.kubeconfig,
+// controller-manager.kubeconfig and so on. What the files point to is renewed
+// in place.
+func (f *APIServerFlags) keepKubeconfigs(ctx context.Context, keys *pki.Directory) error {
+	address := f.BindAddress
+	if address == nil || address.IsUnspecified() {
+		advertised, err := f.Advertised()
+		if err != nil {
+			return err
+		}
+		address = advertised
+	}
+	server := "https://" + net.JoinHostPort(address.String(), strconv.Itoa(f.SecurePort))
+	for _, who := range []pki.Profile{pki.Admin(), pki.ControllerManager(), pki.Scheduler(), pki.KubeProxy()} {
+		identity, err := keys.Issue(who)
+		if err != nil {
+			return err
+		}
+		err = pki.Kubeconfig{
+			Cluster: "coracle", Server: server, User: who.CommonName, Authority: keys.Cluster(), Identity: identity,
+		}.Keep(keys.File(who.Name+".kubeconfig"), func(err error) {
+			klog.FromContext(ctx).Error(err, "Writing a component's kubeconfig failed", "component", who.Name)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addresses are those under which the server is reached: the first of each

@@ -46,7 +46,7 @@ func TestSessions(t *testing.T) {
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
-			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Defer(func() {
 				for _, n := range []string{name, name + "-2"} {
 					down := exec.Command(binary, "down", "--name="+n)
@@ -59,9 +59,17 @@ func TestSessions(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"kubectl":    kubectl,
-			"eventually": eventually,
-			"kill9":      kill9,
+			"kubectl":      kubectl,
+			"eventually":   eventually,
+			"kill9":        kill9,
+			"request":      request,
+			"large":        large,
+			"freeport":     freeport,
+			"holdport":     holdport,
+			"createkilled": createkilled,
+			"acknowledged": acknowledged,
+			"noresidue":    noresidue,
+			"etcdport":     etcdport,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition == "root" {

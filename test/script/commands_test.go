@@ -1,0 +1,237 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-io/coracle/internal/host"
+)
+
+// adminConfig is the current context of the session's kubeconfig.
+func adminConfig(ts *testscript.TestScript) *rest.Config {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(ts.Getenv("HOME"), ".kube", "config"))
+	ts.Check(err)
+	config.QPS = -1
+	return config
+}
+
+// request sends one HTTP request as cluster admin and checks the answer's
+// status code and the Status' reason (- is none):
+// request CODE REASON METHOD PATH [CONTENT-TYPE [FILE]]. The answer's body is
+// left in the file "answer". An answer of 5xx fails whatever was expected.
+func request(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: request CODE REASON METHOD PATH [CONTENT-TYPE [FILE]]")
+	}
+	config := adminConfig(ts)
+	client, err := rest.HTTPClientFor(config)
+	ts.Check(err)
+	var body []byte
+	if len(args) > 5 {
+		body = []byte(ts.ReadFile(args[5]))
+	}
+	r, err := http.NewRequestWithContext(context.Background(), args[2], config.Host+args[3], bytes.NewReader(body))
+	ts.Check(err)
+	if len(args) > 4 {
+		r.Header.Set("Content-Type", args[4])
+	}
+	resp, err := client.Do(r)
+	ts.Check(err)
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(errors.Join(err, resp.Body.Close()))
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), answer, 0o600))
+	var status metav1.Status
+	_ = json.Unmarshal(answer, &status) // other answers have no reason
+	reason := string(status.Reason)
+	if reason == "" {
+		reason = "-"
+	}
+	if strconv.Itoa(resp.StatusCode) != args[0] || reason != args[1] || resp.StatusCode >= http.StatusInternalServerError {
+		ts.Fatalf("%s: want %s %s; got %d %s: %.500s", strings.Join(args[2:], " "), args[0], args[1], resp.StatusCode, reason, answer)
+	}
+}
+
+// large writes a ConfigMap of a size in bytes: large FILE BYTES.
+func large(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: large FILE BYTES")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	content := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"x":"` + strings.Repeat("x", n) + `"}}`
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(content), 0o600))
+}
+
+// freeport puts the number of a free port of loopback into each variable.
+func freeport(ts *testscript.TestScript, neg bool, args []string) {
+	var held []net.Listener
+	for _, name := range args {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		held = append(held, l)
+		ts.Setenv(name, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	for _, l := range held {
+		ts.Check(l.Close())
+	}
+}
+
+// holdport listens on a free port until the session ends: holdport VARIABLE.
+func holdport(ts *testscript.TestScript, neg bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = l.Close() })
+	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+}
+
+// createkilled creates ConfigMaps from eight callers, kills the cluster's
+// process once a third were acknowledged, and leaves the acknowledged ones'
+// names in the file "acknowledged": createkilled CLUSTER COUNT.
+func createkilled(ts *testscript.TestScript, neg bool, args []string) {
+	count, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	client, err := kubernetes.NewForConfig(adminConfig(ts))
+	ts.Check(err)
+	const callers = 8
+	names := make(chan string)
+	var mu sync.Mutex
+	var acknowledged []string
+	third := make(chan struct{})
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for range callers {
+		wg.Go(func() {
+			for name := range names {
+				_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"name": name, "fill": strings.Repeat("x", 1000)},
+				}, metav1.CreateOptions{})
+				if err != nil {
+					continue // never acknowledged
+				}
+				mu.Lock()
+				if acknowledged = append(acknowledged, name); len(acknowledged) == count/3 {
+					close(third)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	killed := make(chan error, 1)
+	go func() {
+		<-third
+		record, err := host.NewRegistry(host.Root).Get(args[0])
+		if err == nil {
+			err = record.Kill(context.Background())
+		}
+		killed <- err
+	}()
+	for i := range count {
+		names <- fmt.Sprintf("cm-%04d", i)
+	}
+	close(names)
+	wg.Wait()
+	if len(acknowledged) < count/3 || len(acknowledged) == count {
+		ts.Fatalf("%d of %d creates were acknowledged: the kill did not come in their middle", len(acknowledged), count)
+	}
+	ts.Check(<-killed)
+	ts.Logf("%d of %d creates were acknowledged", len(acknowledged), count)
+	ts.Check(os.WriteFile(ts.MkAbs("acknowledged"), []byte(strings.Join(acknowledged, "\n")), 0o600))
+}
+
+// acknowledged checks that every ConfigMap of createkilled is there and whole,
+// and that whatever else was stored is whole too.
+func acknowledged(ts *testscript.TestScript, neg bool, args []string) {
+	client, err := kubernetes.NewForConfig(adminConfig(ts))
+	ts.Check(err)
+	list, err := client.CoreV1().ConfigMaps("default").List(context.Background(), metav1.ListOptions{})
+	ts.Check(err)
+	stored := map[string]bool{}
+	for i := range list.Items {
+		cm := &list.Items[i]
+		if !strings.HasPrefix(cm.Name, "cm-") {
+			continue
+		}
+		if cm.Data["name"] != cm.Name || len(cm.Data["fill"]) != 1000 || cm.UID == "" {
+			ts.Fatalf("ConfigMap %s is not what was sent", cm.Name)
+		}
+		stored[cm.Name] = true
+	}
+	for _, name := range strings.Fields(ts.ReadFile("acknowledged")) {
+		if !stored[name] {
+			ts.Fatalf("ConfigMap %s was acknowledged and is not there", name)
+		}
+	}
+}
+
+// noresidue checks that nothing of a cluster is left on this machine:
+// noresidue CLUSTER.
+func noresidue(ts *testscript.TestScript, neg bool, args []string) {
+	name := args[0]
+	holds := func(what string, content []byte) {
+		for line := range strings.Lines(string(content)) {
+			if strings.Contains(line, name) {
+				ts.Fatalf("%s of cluster %s is left: %s", what, name, line)
+			}
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	ts.Check(err)
+	holds("a mount", mounts)
+	for what, line := range map[string][]string{
+		"a network interface": {"ip", "-d", "link"}, "an nftables table": {"nft", "list", "tables"},
+	} {
+		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
+		ts.Check(err)
+		holds(what, out)
+	}
+	for _, pattern := range []string{
+		"/sys/fs/cgroup/*" + name + "*", "/sys/fs/cgroup/*/*" + name + "*", "/run/coracle/" + name,
+		host.Root + "/" + name, host.Root + "/clusters/" + name + ".json", "/var/run/netns/*" + name + "*",
+	} {
+		left, err := filepath.Glob(pattern)
+		ts.Check(err)
+		if len(left) > 0 {
+			ts.Fatalf("of cluster %s is left: %s", name, strings.Join(left, ", "))
+		}
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	ts.Check(err)
+	for _, p := range processes {
+		raw, err := os.ReadFile(p)
+		if err != nil {
+			continue // it ended
+		}
+		line := string(bytes.ReplaceAll(raw, []byte{0}, []byte(" ")))
+		if strings.Contains(line, "--name="+name+" ") || strings.Contains(line, "/run/coracle/"+name+"/") {
+			ts.Fatalf("a process of cluster %s is left: %s", name, line)
+		}
+	}
+}
+
+// etcdport puts the client port of a cluster's own etcd into a variable:
+// etcdport VARIABLE CLUSTER.
+func etcdport(ts *testscript.TestScript, neg bool, args []string) {
+	record, err := host.NewRegistry(host.Root).Get(args[1])
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(host.DefaultsOf(record.Name, record.Slot).EtcdPort))
+}
