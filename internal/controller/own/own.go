@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 )
 
 // ByController is the name of the index by the UID of the controlling owner.
@@ -34,6 +35,22 @@ func ControllerKeys(o any) ([]string, error) {
 		return []string{string(ref.UID)}, nil
 	}
 	return []string{Orphans(object.GetNamespace())}, nil
+}
+
+// Candidates returns what owner owns and what nobody in its namespace owns,
+// from an indexer with the index ByController. All objects in it are a T.
+func Candidates[T metav1.Object](indexer cache.Indexer, owner metav1.Object) ([]T, error) {
+	var candidates []T
+	for _, key := range []string{string(owner.GetUID()), Orphans(owner.GetNamespace())} {
+		objects, err := indexer.ByIndex(ByController, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			candidates = append(candidates, o.(T))
+		}
+	}
+	return candidates, nil
 }
 
 // Verdict is what a controller does about its claim to one object.

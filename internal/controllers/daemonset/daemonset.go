@@ -238,15 +238,9 @@ func (c *daemonSets) claim(ctx context.Context, set *apps.DaemonSet) ([]*v1.Pod,
 	if err != nil {
 		return nil, fmt.Errorf("selector of DaemonSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	var candidates []*v1.Pod
-	for _, key := range []string{string(set.UID), own.Orphans(set.Namespace)} {
-		objects, err := c.pods.GetIndexer().ByIndex(own.ByController, key)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objects {
-			candidates = append(candidates, o.(*v1.Pod))
-		}
+	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), set)
+	if err != nil {
+		return nil, err
 	}
 	claim := own.Claim[*v1.Pod]{
 		Owner: set, Kind: kind, Selector: selector, Patch: c.control.Patch,

@@ -167,15 +167,9 @@ func (c *deployments) sync(ctx context.Context, key controller.Key) error {
 // claim returns the ReplicaSets that a Deployment owns, after it has adopted
 // and released what it should.
 func (c *deployments) claim(ctx context.Context, d *apps.Deployment, selector labels.Selector) ([]*apps.ReplicaSet, error) {
-	var candidates []*apps.ReplicaSet
-	for _, key := range []string{string(d.UID), own.Orphans(d.Namespace)} {
-		objects, err := c.replicaSets.GetIndexer().ByIndex(own.ByController, key)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objects {
-			candidates = append(candidates, o.(*apps.ReplicaSet))
-		}
+	candidates, err := own.Candidates[*apps.ReplicaSet](c.replicaSets.GetIndexer(), d)
+	if err != nil {
+		return nil, err
 	}
 	claim := own.Claim[*apps.ReplicaSet]{
 		Owner: d, Kind: kind, Selector: selector,

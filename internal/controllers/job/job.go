@@ -171,15 +171,9 @@ func (c *jobs) claim(ctx context.Context, job *batch.Job) ([]*v1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selector of Job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	var candidates []*v1.Pod
-	for _, key := range []string{string(job.UID), own.Orphans(job.Namespace)} {
-		objects, err := c.pods.GetIndexer().ByIndex(own.ByController, key)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objects {
-			candidates = append(candidates, o.(*v1.Pod))
-		}
+	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), job)
+	if err != nil {
+		return nil, err
 	}
 	claim := own.Claim[*v1.Pod]{
 		Owner: job, Kind: kind, Selector: selector, Patch: c.control.Patch,
