@@ -172,7 +172,7 @@ func unstored(obj resource.Object) *watchcache.Entry {
 
 // rules is what a resource's rules may know of the request.
 func (q *request) rules() *resource.Request {
-	return &resource.Request{Now: q.now, User: q.user, Namespace: q.info.Namespace}
+	return &resource.Request{Now: q.now, User: q.user, Namespace: q.info.Namespace, GroupVersion: q.endpoint.version.GroupVersion}
 }
 
 func wipeSystemMetadata(obj resource.Object) {

@@ -47,7 +47,7 @@ func (f *APIServerFlags) newAllocator(s store.Store, cache *watchcache.Cache, re
 		NodePorts: services.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)},
 		Store:     s, Clock: clock.RealClock{},
 		Services: kind("", "services"), Addresses: kind("networking.k8s.io", "ipaddresses"), Ranges: kind("networking.k8s.io", "servicecidrs"),
-	}, core.AssignServiceFamilies)
+	}, core.CheckedServiceFamilies)
 }
 
 // newConnector makes what reaches kubelets, with a certificate of its own.

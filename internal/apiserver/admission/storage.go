@@ -14,6 +14,7 @@ import (
 const (
 	claimProtection  = "kubernetes.io/pvc-protection"
 	volumeProtection = "kubernetes.io/pv-protection"
+	classProtection  = "kubernetes.io/vac-protection"
 	defaultClass     = "storageclass.kubernetes.io/is-default-class"
 	betaDefaultClass = "storageclass.beta.kubernetes.io/is-default-class"
 )
@@ -53,7 +54,7 @@ func (p defaultStorageClass) Admit(_ context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// storageObjectInUseProtection keeps volumes and claims until nothing uses them.
+// storageObjectInUseProtection keeps volumes, claims and volume attributes classes until nothing uses them.
 type storageObjectInUseProtection struct{ onCreate }
 
 func (storageObjectInUseProtection) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -68,6 +69,10 @@ func (storageObjectInUseProtection) Admit(_ context.Context, a admission.Attribu
 	case *corev1.PersistentVolumeClaim:
 		if !slices.Contains(o.Finalizers, claimProtection) {
 			o.Finalizers = append(o.Finalizers, claimProtection)
+		}
+	case *storagev1.VolumeAttributesClass:
+		if !slices.Contains(o.Finalizers, classProtection) {
+			o.Finalizers = append(o.Finalizers, classProtection)
 		}
 	}
 	return nil

@@ -4,8 +4,10 @@ package replay
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -33,6 +35,7 @@ func TestUpstreamAnswers(t *testing.T) {
 			base.recorded(json.RawMessage(a.Request))
 		}
 		if report.Wants(&a) {
+			base.translate(&a)
 			report.Check(&a, base.put(a.Request))
 		}
 	}
@@ -83,6 +86,20 @@ func (b *based) remove() {
 // that server had allocated.
 func (b *based) recorded(request []byte) {
 	match("", decode(b.server.t, request), b.stored, b.allocated)
+}
+
+// translate puts this server's values into the answer's messages.
+func (b *based) translate(a *resourcetest.Answer) {
+	for theirs, ours := range b.allocated {
+		from, text := theirs.(string)
+		to, _ := ours.(string)
+		if !text {
+			from, to = fmt.Sprintf("%.0f", theirs), fmt.Sprintf("%.0f", ours)
+		}
+		for i := range a.Causes {
+			a.Causes[i].Message = strings.ReplaceAll(a.Causes[i].Message, from, to)
+		}
+	}
 }
 
 // put sends a PUT that carries what only a server writes, as a client has it

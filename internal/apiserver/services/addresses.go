@@ -37,7 +37,7 @@ var (
 const managedBy = "ipallocator.k8s.io"
 
 func (a *Allocator) allocateAddresses(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
-	if !needsAddresses(s) {
+	if !needsAddresses(s) || old != nil && isHeadless(old) {
 		return nil
 	}
 	var held []netip.Addr
@@ -75,7 +75,8 @@ func allocationError(s *corev1.Service, w wantedAddress, err error) error {
 	return invalid(s, field.ErrorList{field.Invalid(path, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate a serviceIP: %v", err))})
 }
 
-// take takes the given address, or any of the family.
+// take takes the given address, or any of the family. As upstream, a dry run
+// does not ask whether a given address is taken.
 func (a *addresses) take(ctx context.Context, w wantedAddress, s *corev1.Service, dryRun bool) (netip.Addr, error) {
 	if w.given.IsValid() {
 		return w.given, a.takeGiven(ctx, w.given, s, dryRun)
@@ -99,9 +100,6 @@ func (a *addresses) takeGiven(ctx context.Context, ip netip.Addr, s *corev1.Serv
 		return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, prefixes[0])
 	}
 	if dryRun {
-		if _, ok := a.kind.Get("", ip.String()); ok {
-			return errAddressTaken
-		}
 		return nil
 	}
 	return a.create(ctx, ip, s)

@@ -109,12 +109,13 @@ type wantedAddress struct {
 	given  netip.Addr
 }
 
-// wantedAddresses lists what a service needs beyond what it holds already.
+// wantedAddresses lists what a service needs beyond what it holds already: an
+// address once held is kept, or validation tells that it may not change.
 // ok is false for addresses that make no sense; validation tells why.
 func wantedAddresses(s *corev1.Service, held []netip.Addr) (wanted []wantedAddress, ok bool) {
 	families := map[corev1.IPFamily]bool{}
 	for i, text := range s.Spec.ClusterIPs {
-		if text == "" {
+		if text == "" || i < len(held) {
 			continue
 		}
 		ip, err := netip.ParseAddr(text)
@@ -125,12 +126,10 @@ func wantedAddresses(s *corev1.Service, held []netip.Addr) (wanted []wantedAddre
 		if i < len(s.Spec.IPFamilies) && s.Spec.IPFamilies[i] != familyOf(ip) {
 			return nil, false
 		}
-		if !slices.Contains(held, ip) {
-			wanted = append(wanted, wantedAddress{i, familyOf(ip), ip})
-		}
+		wanted = append(wanted, wantedAddress{i, familyOf(ip), ip})
 	}
 	for i, f := range s.Spec.IPFamilies {
-		if i < len(s.Spec.ClusterIPs) && s.Spec.ClusterIPs[i] != "" {
+		if i < len(held) || i < len(s.Spec.ClusterIPs) && s.Spec.ClusterIPs[i] != "" {
 			continue
 		}
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {

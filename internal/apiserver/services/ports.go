@@ -38,12 +38,24 @@ var errPortTaken = errors.New("provided port is already allocated")
 type bitmap struct {
 	limits PortRange
 	bits   *big.Int
+	// dryRun lets ports outside of limits be set, without effect: upstream asks
+	// in a dry run only whether a port is taken.
+	dryRun bool
 }
 
-func (b *bitmap) has(port int32) bool { return b.bits.Bit(int(port-b.limits.First)) == 1 }
+func (b *bitmap) has(port int32) bool {
+	return b.within(port) && b.bits.Bit(int(port-b.limits.First)) == 1
+}
+
+func (b *bitmap) within(port int32) bool {
+	return port >= b.limits.First && port <= b.limits.Last
+}
 
 func (b *bitmap) set(port int32) error {
-	if port < b.limits.First || port > b.limits.Last {
+	if !b.within(port) {
+		if b.dryRun {
+			return nil
+		}
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", b.limits)
 	}
 	if b.has(port) {
@@ -55,7 +67,7 @@ func (b *bitmap) set(port int32) error {
 
 func (b *bitmap) clear(numbers ...int32) {
 	for _, port := range numbers {
-		if port >= b.limits.First && port <= b.limits.Last {
+		if b.within(port) {
 			b.bits.SetBit(b.bits, int(port-b.limits.First), 0)
 		}
 	}
@@ -85,7 +97,7 @@ func (b *bitmap) setAny() (int32, error) {
 
 // read returns the stored bitmap and its revision; 0 if there is none yet.
 func (p *ports) read(ctx context.Context) (*bitmap, *corev1.RangeAllocation, int64, error) {
-	b := &bitmap{p.limits, new(big.Int)}
+	b := &bitmap{limits: p.limits, bits: new(big.Int)}
 	kv, err := p.store.Get(ctx, portsKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return b, newRange(p.limits), 0, nil
@@ -196,6 +208,7 @@ func (p *ports) try(ctx context.Context, dryRun bool, decide func(*bitmap) error
 	if err != nil {
 		return err
 	}
+	b.dryRun = true
 	return decide(b)
 }
 

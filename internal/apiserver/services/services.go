@@ -49,13 +49,13 @@ type Allocator struct {
 	ports     *ports
 	services  *watchcache.Kind
 	families  []corev1.IPFamily
-	assign    func(s, old *corev1.Service, cluster []corev1.IPFamily)
+	assign    func(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList
 	clock     clock.PassiveClock
 }
 
 // New makes an allocator. assign fills in the families of a service before it
-// is given addresses.
-func New(c Config, assign func(s, old *corev1.Service, cluster []corev1.IPFamily)) (*Allocator, error) {
+// is given addresses, or says why they make no sense.
+func New(c Config, assign func(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList) (*Allocator, error) {
 	a := &Allocator{
 		addresses: &addresses{cidrs: c.CIDRs, kind: c.Addresses, ranges: c.Ranges, clock: c.Clock},
 		ports:     &ports{limits: c.NodePorts, store: c.Store},
@@ -111,7 +111,9 @@ func (a *Allocator) AfterDelete(ctx context.Context, obj resource.Object) {
 
 func (a *Allocator) begin(ctx context.Context, s, old *corev1.Service, dryRun bool) (func(stored bool), error) {
 	trimFamilies(s, old)
-	a.assign(s, old, a.families)
+	if errs := a.assign(s, old, a.families); len(errs) > 0 {
+		return nil, invalid(s, errs)
+	}
 	if errs := checkFamilies(s, a.families); len(errs) > 0 {
 		return nil, invalid(s, errs)
 	}

@@ -42,7 +42,7 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 		for _, cidr := range cidrs {
 			config.CIDRs = append(config.CIDRs, netip.MustParsePrefix(cidr))
 		}
-		allocator, err := services.New(config, core.AssignServiceFamilies)
+		allocator, err := services.New(config, core.CheckedServiceFamilies)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,6 +48,7 @@ func Controllers() []controller.Descriptor {
 		volumebinder.Descriptor,
 		volumeprotection.Claims,
 		volumeprotection.Volumes,
+		volumeprotection.Classes,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,

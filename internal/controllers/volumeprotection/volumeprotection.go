@@ -1,5 +1,5 @@
-// Package volumeprotection keeps volumes and claims that are in use from
-// going: a finalizer holds what is deleted until nothing needs it.
+// Package volumeprotection keeps volumes, claims and volume attributes classes
+// that are in use from going: a finalizer holds what is deleted until nothing needs it.
 package volumeprotection
 
 import (
@@ -14,10 +14,11 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// Finalizers of claims and volumes.
+// Finalizers of claims, volumes and classes.
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"
+	classFinalizer  = "kubernetes.io/vac-protection"
 )
 
 // Claims describes the controller that protects claims used by pods.

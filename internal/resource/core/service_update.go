@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -195,6 +196,21 @@ func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) {
 	if len(spec.IPFamilies) == 1 && wantsTwo && (selectorless || len(cluster) > 1) {
 		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
 	}
+}
+
+// CheckedServiceFamilies is AssignServiceFamilies unless the addresses or
+// families that are given make no sense: then it returns what validation says
+// of them, and assigns nothing.
+func CheckedServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+	var before *corev1.ServiceSpec
+	if old != nil {
+		before = &old.Spec
+	}
+	if errs := validateClusterIPs(&s.Spec, before, field.NewPath("spec")); len(errs) > 0 {
+		return errs
+	}
+	AssignServiceFamilies(s, old, cluster)
+	return nil
 }
 
 func otherFamily(f corev1.IPFamily) corev1.IPFamily {

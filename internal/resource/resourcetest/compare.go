@@ -50,9 +50,6 @@ func compareCauses(want *Answer, got Outcome) string {
 		gotCauses = got.Status.Details.Causes
 	}
 	wanted, found := render(want.Causes), render(gotCauses)
-	for i := range wanted {
-		wanted[i] = generatedName.ReplaceAllString(wanted[i], "${1}"+generatedSuffix+`"`)
-	}
 	missing, extra := subtract(wanted, found), subtract(found, wanted)
 	var lines []string
 	if want.Reason != got.Status.Reason {
@@ -78,7 +75,8 @@ func render(causes []metav1.StatusCause) []string {
 	var lines []string
 	for _, c := range causes {
 		message := hunk.ReplaceAllString(c.Message, "@@")
-		lines = append(lines, fmt.Sprintf("%s: %s (%s)", c.Field, message, c.Type))
+		line := fmt.Sprintf("%s: %s (%s)", c.Field, message, c.Type)
+		lines = append(lines, generatedName.ReplaceAllString(line, `		lines = append(lines, *"`))
 	}
 	sort.Strings(lines)
 	return lines

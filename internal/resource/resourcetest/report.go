@@ -152,7 +152,7 @@ func readExcuses(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	excuses := map[string]string{}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
