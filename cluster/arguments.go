@@ -38,7 +38,15 @@ func (c *Cluster) parseArguments() error {
 	c.scheduler = component.NewScheduler()
 	c.scheduler.Leader.LeaderElect = false
 
+	var unused error
+	if o.WithoutNode { // a mistake is one with and without a node
+		unused = errors.Join(
+			parse("kubelet", component.NewKubelet().AddFlags, o.KubeletArgs),
+			parse("proxy", component.NewProxy().AddFlags, o.ProxyArgs),
+		)
+	}
 	return errors.Join(
+		unused,
 		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
 		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
 		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),

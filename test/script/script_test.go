@@ -34,7 +34,6 @@ func TestSessions(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
-		ContinueOnError:     false,
 		Setup: func(env *testscript.Env) error {
 			session := strings.TrimSuffix(filepath.Base(env.WorkDir), ".txtar")
 			name := "t" + strconv.Itoa(os.Getpid()) + "-" + strings.TrimPrefix(session, "script-")
@@ -45,6 +44,9 @@ func TestSessions(t *testing.T) {
 			env.Setenv("HOME", home)
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
+			if path, err := exec.LookPath("kubectl"); err == nil {
+				env.Setenv("KUBECTL", path)
+			}
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Defer(func() {
@@ -70,6 +72,9 @@ func TestSessions(t *testing.T) {
 			"acknowledged": acknowledged,
 			"noresidue":    noresidue,
 			"etcdport":     etcdport,
+			"nodeport":     nodeport,
+			"affinity":     affinity,
+			"different":    different,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition == "root" {
@@ -131,7 +136,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 
 func environment(ts *testscript.TestScript) []string {
 	var env []string
-	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA"} {
+	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA", "EDITOR"} {
 		env = append(env, key+"="+ts.Getenv(key))
 	}
 	return env
