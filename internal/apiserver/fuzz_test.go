@@ -53,6 +53,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(1), podsPath+"/web/binding", "", []byte(`{"target":{}}`), uint8(0), uint8(0))
 	f.Add(uint8(1), podsPath+"/web/eviction", "", []byte(`{"deleteOptions":{"gracePeriodSeconds":-1}}`), uint8(0), uint8(0))
 	f.Add(uint8(0), "/apis/apps/v1/namespaces//deployments/x/scale/y/z", "", []byte{}, uint8(0), uint8(0))
+	f.Add(uint8(1), "/api/v\xff/\xfe", "", []byte{}, uint8(0), uint8(0))
 	f.Add(uint8(0), "/api/v1/watch/namespaces/default", "", []byte{}, uint8(0), uint8(0))
 	f.Add(uint8(1), "/apis/authorization.k8s.io/v1/namespaces/x/localsubjectaccessreviews", "", []byte(`{"spec":{"nonResourceAttributes":{}}}`), uint8(0), uint8(0))
 

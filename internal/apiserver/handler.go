@@ -52,6 +52,8 @@ type Answered struct {
 	Code    int
 	Size    int // of the response body in bytes
 	DryRun  bool
+	// Known says that the resource and subresource in Info exist.
+	Known bool
 }
 
 // Observer is told of every answered request. It must not keep Info.
@@ -119,7 +121,7 @@ func (q *request) finish() {
 		log.Info("HTTP", "verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent())
 	}
 	if q.server.Observe != nil {
-		q.server.Observe(Answered{Info: &q.info, Started: q.now, Code: q.code, Size: q.size, DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun=")})
+		q.server.Observe(Answered{Info: &q.info, Started: q.now, Code: q.code, Size: q.size, Known: q.endpoint != nil && (q.info.Subresource == "" || q.sub != nil), DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun=")})
 	}
 }
 

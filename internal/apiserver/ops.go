@@ -84,10 +84,14 @@ func serveVersion(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(body)
 }
 
+// observe counts a request. What does not exist is counted without its name,
+// of which there are as many as clients can think of.
 func observe(m *metrics.Requests, a Answered, latency time.Duration) {
 	i := a.Info
-	m.Observe(metrics.Request{
-		Verb: i.Verb, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource,
-		Namespaced: i.Namespace != "", Named: i.Name != "", IsResource: i.IsResourceRequest, DryRun: a.DryRun, Code: a.Code,
-	}, latency, a.Size)
+	r := metrics.Request{Verb: i.Verb, DryRun: a.DryRun, Code: a.Code}
+	if a.Known {
+		r.Group, r.Version, r.Resource, r.Subresource = i.APIGroup, i.APIVersion, i.Resource, i.Subresource
+		r.Namespaced, r.Named, r.IsResource = i.Namespace != "", i.Name != "", true
+	}
+	m.Observe(r, latency, a.Size)
 }

@@ -96,16 +96,7 @@ func isUnstructured(e *endpoint) bool {
 
 // patched makes the object that the patch turns the current one into.
 func (q *request) patched(p *patch, current *watchcache.Entry) (resource.Object, error) {
-	var obj resource.Object
-	var err error
-	switch {
-	case p.kind == types.ApplyYAMLPatchType:
-		obj, err = q.applied(p, current)
-	case p.kind == types.StrategicMergePatchType:
-		obj, err = q.mergedStrategically(p, current)
-	default:
-		obj, err = q.patchedJSON(p, current)
-	}
+	obj, err := q.patchedObject(p, current)
 	if err != nil {
 		return nil, err
 	}
@@ -124,23 +115,44 @@ func (q *request) patched(p *patch, current *watchcache.Entry) (resource.Object,
 	return obj, nil
 }
 
-// patchedJSON applies a JSON patch or a merge patch to the object's JSON.
-func (q *request) patchedJSON(p *patch, current *watchcache.Entry) (resource.Object, error) {
-	data, err := q.endpoint.codec.JSON(current)
-	if err != nil {
-		return nil, err
-	}
-	data, strict, err := p.applyJSON(data)
-	if err != nil {
-		return nil, err
+// patchedObject applies the patch.
+func (q *request) patchedObject(p *patch, current *watchcache.Entry) (resource.Object, error) {
+	if p.kind == types.ApplyYAMLPatchType {
+		return q.applied(p, current)
 	}
 	v := q.endpoint.version
-	obj := v.New()
-	if err := q.decodePatched(p, obj, q.endpoint.gvk(), data, strict); err != nil {
-		return nil, err
+	obj, ok := q.patchedPartly(p, current)
+	if !ok {
+		obj = v.New()
+		var err error
+		if p.kind == types.StrategicMergePatchType {
+			var before resource.Object
+			if before, err = q.endpoint.codec.Object(current); err == nil {
+				err = q.mergeStrategically(p, before, v.New(), obj)
+			}
+		} else {
+			err = q.patchJSON(p, current, obj)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	v.Default(obj)
 	return v.ToHub(obj), nil
+}
+
+// patchJSON applies a JSON patch or a merge patch to the object's JSON and
+// decodes the result into obj.
+func (q *request) patchJSON(p *patch, current *watchcache.Entry, obj resource.Object) error {
+	data, err := q.endpoint.codec.JSON(current)
+	if err != nil {
+		return err
+	}
+	data, strict, err := p.applyJSON(data)
+	if err != nil {
+		return err
+	}
+	return q.decodePatched(p, obj, q.endpoint.gvk(), data, strict)
 }
 
 // decodePatched reads the JSON that a patch made.
@@ -230,23 +242,9 @@ func errUnprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-// mergedStrategically applies a strategic merge patch by the merge keys of the type.
-func (q *request) mergedStrategically(p *patch, current *watchcache.Entry) (resource.Object, error) {
-	v := q.endpoint.version
-	before, err := q.endpoint.codec.Object(current)
-	if err != nil {
-		return nil, err
-	}
-	obj := v.New()
-	if err := q.mergeStrategically(p, before, v.New(), obj); err != nil {
-		return nil, err
-	}
-	v.Default(obj)
-	return v.ToHub(obj), nil
-}
-
-// mergeStrategically merges the patch into current and decodes the result
-// into next; both are of the type of sample.
+// mergeStrategically applies a strategic merge patch to current, by the merge
+// keys of its type, and decodes the result into next; both are of the type of
+// sample.
 func (q *request) mergeStrategically(p *patch, current, sample, next runtime.Object) error {
 	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
 	if err != nil {

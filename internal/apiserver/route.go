@@ -16,6 +16,7 @@ type endpoint struct {
 	version  *resource.Version
 	kind     *watchcache.Kind // nil for virtual resources
 	codec    *codec.Version
+	fields   map[string]int // of the version's struct by JSON name; nil for custom resources
 }
 
 func (e *endpoint) gvk() schema.GroupVersionKind { return e.codec.Kind }
@@ -56,7 +57,7 @@ func (t *routes) replaced(rs []*resource.Resource, cache *watchcache.Cache, slot
 			}
 			e := t.find(v.GroupVersion, r.Plural)
 			if e == nil || e.resource != r {
-				e = &endpoint{resource: r, version: v, codec: codec.NewVersion(r, v, slots)}
+				e = &endpoint{resource: r, version: v, codec: codec.NewVersion(r, v, slots), fields: outerFields(v.New())}
 				if !r.Virtual {
 					e.kind = cache.Kind(r)
 				}

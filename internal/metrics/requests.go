@@ -87,6 +87,7 @@ func (m *Requests) Handler() http.Handler {
 
 // Observe counts one request.
 func (m *Requests) Observe(r Request, latency time.Duration, size int) {
+	r.Verb = metricVerb(r.Verb)
 	found, ok := m.series.Load(r)
 	if !ok {
 		found, _ = m.series.LoadOrStore(r, m.newSeries(r))
@@ -100,7 +101,7 @@ func (m *Requests) Observe(r Request, latency time.Duration, size int) {
 }
 
 func (m *Requests) newSeries(r Request) *series {
-	verb, scope, dryRun := metricVerb(r.Verb), r.scope(), ""
+	verb, scope, dryRun := r.Verb, r.scope(), ""
 	if r.DryRun {
 		dryRun = "All"
 	}
@@ -134,7 +135,7 @@ func (r Request) scope() string {
 	switch {
 	case !r.IsResource:
 		return ""
-	case r.Named || r.Verb == "create":
+	case r.Named || r.Verb == "POST":
 		return "resource"
 	case r.Namespaced:
 		return "namespace"
