@@ -105,7 +105,9 @@ func TestLifeOfACustomResource(t *testing.T) {
 	expect(t, watched, watch.Added, "coracle")
 
 	made.Object["status"] = map[string]any{"afloat": true, "crew": int64(1)}
-	unstructured.SetNestedField(made.Object, "wood", "spec", "hull")
+	if err := unstructured.SetNestedField(made.Object, "wood", "spec", "hull"); err != nil {
+		t.Fatal(err)
+	}
 	afloat, err := boats.UpdateStatus(ctx, made, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +121,9 @@ func TestLifeOfACustomResource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unstructured.SetNestedField(scale.Object, int64(3), "spec", "replicas")
+	if err := unstructured.SetNestedField(scale.Object, int64(3), "spec", "replicas"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := boats.Update(ctx, scale, metav1.UpdateOptions{}, "scale"); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (v *version) validate(_ *resource.Request, obj resource.Object) field.Error
 	errs = v.validateMetadata(u, nil)
 	errs = append(errs, validation.ValidateCustomResource(nil, u.Object, c.validator)...)
 	errs = append(errs, v.validateScale(u, true)...)
-	errs = append(errs, objectmeta.Validate(context.TODO(), nil, u.Object, c.schema, false)...)
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, u.Object, c.schema, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.schema, u.Object)...)
 	return append(errs, c.evaluate(u, nil, errs)...)
 }
@@ -99,7 +99,7 @@ func (v *version) validateUpdate(_ *resource.Request, obj, old resource.Object) 
 	return v.compare(obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 		errs := validation.ValidateCustomResourceUpdate(nil, u.Object, before.Object, c.validator, validation.WithRatcheting(correlated))
 		errs = append(errs, v.validateScale(u, true)...)
-		return append(errs, objectmeta.Validate(context.TODO(), nil, u.Object, c.schema, false)...)
+		return append(errs, objectmeta.Validate(context.Background(), nil, u.Object, c.schema, false)...)
 	})
 }
 
@@ -167,13 +167,13 @@ func (v *version) validateMetadata(u, old *unstructured.Unstructured) field.Erro
 	}
 	namespaced := v.of.stored.Namespaced
 	if old == nil {
-		return apivalidation.ValidateObjectMetaDeclaratively(context.TODO(), operation.Create, meta, nil, namespaced, apivalidation.NameIsDNSSubdomain, path, true)
+		return apivalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Create, meta, nil, namespaced, apivalidation.NameIsDNSSubdomain, path, true)
 	}
 	before, errs := metadataOf(old)
 	if len(errs) > 0 {
 		return errs
 	}
-	return apivalidation.ValidateObjectMetaDeclaratively(context.TODO(), operation.Update, meta, before, namespaced, nil, path, true)
+	return apivalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Update, meta, before, namespaced, nil, path, true)
 }
 
 func metadataOf(u *unstructured.Unstructured) (*metav1.ObjectMeta, field.ErrorList) {
@@ -207,7 +207,7 @@ func (c *compiled) evaluate(u, old *unstructured.Unstructured, found field.Error
 	if old != nil {
 		before = old.Object
 	}
-	errs, _ := c.cel.Validate(context.TODO(), nil, c.schema, u.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	errs, _ := c.cel.Validate(context.Background(), nil, c.schema, u.Object, before, celconfig.RuntimeCELCostBudget, options...)
 	return errs
 }
 

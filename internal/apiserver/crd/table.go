@@ -132,11 +132,12 @@ func (v *version) defineSelection(r *resource.Resource) {
 		for i, f := range declared {
 			parsed[i], _ = parsePath("selectableField", f.JSONPath)
 		}
-		return parsed
+		return &parsed
 	}}
 	r.SelectableFields = func(obj resource.Object) fields.Set {
-		parsed := paths.Get().([]*jsonpath.JSONPath)
-		defer paths.Put(parsed)
+		pooled := paths.Get().(*[]*jsonpath.JSONPath)
+		defer paths.Put(pooled)
+		parsed := *pooled
 		content := v.in(obj).Object
 		set := make(fields.Set, len(parsed))
 		for i, label := range r.Fields {

@@ -309,3 +309,20 @@ func TestTermination(t *testing.T) {
 	}
 	c.await("oars.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
 }
+
+func TestProtectedGroup(t *testing.T) {
+	c := start(t)
+	wanted := &apiextensionsv1.CustomResourceDefinition{}
+	decode(t, strings.ReplaceAll(oars, "example.com", "oars.k8s.io"), wanted)
+	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	_, err := definitions.Create(t.Context(), wanted, metav1.CreateOptions{})
+	wantInvalid(t, err, `CustomResourceDefinition.apiextensions.k8s.io "oars.oars.k8s.io" is invalid: metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation "api-approved.kubernetes.io", see https://github.com/kubernetes/enhancements/pull/1111`)
+	wanted.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
+	c.create(wanted)
+	crd := c.await(wanted.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return apihelpers.IsCRDConditionFalse(crd, apiextensionsv1.KubernetesAPIApprovalPolicyConformant)
+	})
+	if condition := apihelpers.FindCRDCondition(crd, apiextensionsv1.KubernetesAPIApprovalPolicyConformant); condition.Reason != "UnapprovedAnnotation" {
+		t.Errorf("condition: %+v", condition)
+	}
+}

@@ -64,10 +64,14 @@ func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Custo
 	return out, nil
 }
 
+// approvalAnnotation is where a definition in a group of the Kubernetes
+// community says that it was approved.
+const approvalAnnotation = "metadata.annotations[" + apiextensionsv1.KubeAPIApprovedAnnotation + "]"
+
 // withoutMetadata leaves out what every resource's own check of the metadata
-// reports, except for the name, whose rule is this kind's own.
+// reports, except for the name and the approval, whose rules are this kind's own.
 func withoutMetadata(errs field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		return strings.HasPrefix(err.Field, "metadata.") && (err.Field != "metadata.name" || err.Type == field.ErrorTypeRequired)
+		return strings.HasPrefix(err.Field, "metadata.") && err.Field != approvalAnnotation && (err.Field != "metadata.name" || err.Type == field.ErrorTypeRequired)
 	})
 }
