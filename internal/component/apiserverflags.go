@@ -54,6 +54,7 @@ type APIServerFlags struct {
 	FeatureGates        []string
 	EncryptionConfig    string
 	EndpointReconciler  string
+	Profiling           bool
 }
 
 // NewAPIServerFlags returns upstream's defaults.
@@ -75,6 +76,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		RequestTimeout:        time.Minute,
 		EventTTL:              time.Hour,
 		EndpointReconciler:    "lease",
+		Profiling:             true,
 	}
 }
 
@@ -111,6 +113,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.RuntimeConfig, "runtime-config", f.RuntimeConfig, "API groups and versions to turn on or off, as apps/v1=false")
 	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
 	fs.StringVar(&f.EncryptionConfig, "encryption-provider-config", f.EncryptionConfig, "EncryptionConfiguration for what is stored")
+	fs.BoolVar(&f.Profiling, "profiling", f.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
 }
 
 // Validate reports everything that is wrong with the flags.

@@ -3,6 +3,7 @@ package component
 import (
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"strconv"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
@@ -15,7 +16,7 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 		return nil, err
 	}
 	external := net.JoinHostPort(advertised.String(), strconv.Itoa(a.flags.SecurePort))
-	return map[string]http.Handler{
+	handlers := map[string]http.Handler{
 		"/openapi/v2":     documents,
 		"/openapi/v3":     documents,
 		"/openapi/v3/":    documents,
@@ -23,7 +24,21 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 		"/.well-known/openid-configuration": document("application/json", func() ([]byte, error) {
 			return issuer.ConfigurationDocument("", external)
 		}),
-	}, nil
+	}
+	if a.flags.Profiling {
+		addProfiles(handlers)
+	}
+	return handlers, nil
+}
+
+// addProfiles adds the Go runtime's profiles below /debug/pprof/. The paths
+// pass authentication and authorization as all others do.
+func addProfiles(handlers map[string]http.Handler) {
+	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
+	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
+	handlers["/debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
+	handlers["/debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
+	handlers["/debug/pprof/trace"] = http.HandlerFunc(pprof.Trace)
 }
 
 // document serves a small document that is made anew for each request.
