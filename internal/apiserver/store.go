@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -172,7 +171,7 @@ func (q *request) write(obj resource.Object, current *watchcache.Entry, dryRun b
 		}
 		return q.remove(obj, current)
 	}
-	if equality.Semantic.DeepEqual(obj, current.Object) {
+	if resource.Equal(obj, current.Object) {
 		return current, nil
 	}
 	if dryRun {

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -171,7 +170,7 @@ func (d *Definition[S, T]) prepareForUpdate(r *Request, o, p Object) {
 }
 
 func (d *Definition[S, T]) raiseGeneration(obj, old T) {
-	if d.Spec != nil && !equality.Semantic.DeepEqual(d.Spec(obj), d.Spec(old)) {
+	if d.Spec != nil && !Equal(d.Spec(obj), d.Spec(old)) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }

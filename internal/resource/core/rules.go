@@ -4,10 +4,11 @@ import (
 	"reflect"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Rules that several kinds have in common.
@@ -19,7 +20,7 @@ const (
 	invalidFileMode = "must be a number between 0 and 0777 (octal), both inclusive"
 )
 
-func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+func equal(a, b any) bool { return resource.Equal(a, b) }
 
 func immutable(value, old any, path *field.Path) field.ErrorList {
 	if equal(value, old) {
