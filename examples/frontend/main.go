@@ -43,13 +43,13 @@ func main() {
 
 func handler(name string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL.Path, " from ", r.RemoteAddr)
 		// Each request is a new connection, so that a client sees the
 		// Service choose among the pods.
 		w.Header().Set("Connection", "close")
-		fmt.Fprintln(w, name)
+		_, _ = fmt.Fprintln(w, name)
 	})
 	return mux
 }

@@ -91,7 +91,7 @@ func deleteOptions(query url.Values) (*metav1.DeleteOptions, error) {
 	if o.GracePeriodSeconds, err = optionalInt(query["gracePeriodSeconds"]); err != nil {
 		return nil, err
 	}
-	o.OrphanDependents = optionalBool(query["orphanDependents"])
+	o.OrphanDependents = optionalBool(query["orphanDependents"]) //nolint:staticcheck // deprecated, yet clients still send it
 	if policy := query["propagationPolicy"]; len(policy) > 0 {
 		p := metav1.DeletionPropagation(policy[0])
 		o.PropagationPolicy = &p

@@ -168,7 +168,7 @@ func TestWatchTable(t *testing.T) {
 func TestWebSocketWatch(t *testing.T) {
 	s := apiservertest.Start(t)
 	mustCreate(t, s, mapsPath, configMap("a", "}"))
-	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http")+mapsPath+"?watch=true", nil)
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http")+mapsPath+"?watch=true", nil) //nolint:bodyclose // the connection took it over
 	if err != nil {
 		t.Fatal(err)
 	}

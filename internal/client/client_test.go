@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -180,7 +179,7 @@ func TestInformerOfAnotherVersion(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%v, %v", all, err)
 	}
-	var v1 *autoscalingv1.HorizontalPodAutoscaler = all[0]
+	v1 := all[0]
 	if v1.Spec.MaxReplicas != 7 {
 		t.Errorf("converted to %+v", v1.Spec)
 	}
@@ -222,7 +221,7 @@ func TestRequestsCarryTheUser(t *testing.T) {
 		seen = r
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"gone"}`)
+		_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"gone"}`)
 	}))
 	account := c.as("system:serviceaccount:kube-system:replicaset-controller")
 	_, err := account.Kubernetes.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
@@ -269,7 +268,7 @@ func TestResponsesStream(t *testing.T) {
 	if _, err := io.ReadFull(response.Body, data); err != nil || string(data) != "second" {
 		t.Fatalf("read %q, %v", data, err)
 	}
-	response.Body.Close()
+	_ = response.Body.Close()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("handler ended with %v", err)
 	}
@@ -277,7 +276,7 @@ func TestResponsesStream(t *testing.T) {
 
 func TestHandlerPanics(t *testing.T) {
 	c := newCluster(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	_, err := c.as("test").Config.Transport.RoundTrip(httptest.NewRequest("GET", "http://x/", nil))
+	_, err := c.as("test").Config.Transport.RoundTrip(httptest.NewRequest("GET", "http://x/", nil)) //nolint:bodyclose // there is no response
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v", err)
 	}

@@ -147,7 +147,7 @@ func startPod(t *testing.T, r *Runtime) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	cri := runtimeapi.NewRuntimeServiceClient(conn)
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	sandbox := &runtimeapi.PodSandboxConfig{
@@ -191,7 +191,7 @@ func containerRuns(t *testing.T, r *Runtime, id string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	answer, err := runtimeapi.NewRuntimeServiceClient(conn).ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	return err == nil && answer.Status.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }

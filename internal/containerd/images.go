@@ -94,7 +94,7 @@ func readArchive(path string) (archivedImage, error) {
 	if err != nil {
 		return archivedImage{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	r := tar.NewReader(f)
 	header, err := r.Next()
 	if err != nil {

@@ -32,7 +32,7 @@ func (r *Runtime) start() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	args := []string{"--config", r.configFile()}
 	if r.config.Debug {
 		args = append(args, "--log-level", "debug")

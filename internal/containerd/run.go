@@ -144,7 +144,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process) bool {
 	if err != nil {
 		return false
 	}
-	defer cri.Close()
+	defer func() { _ = cri.Close() }()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := r.loadImages(ctx, cri)
 		if err == nil {
@@ -168,7 +168,7 @@ func lastLine(path string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	const window = 4 << 10
 	info, err := f.Stat()
 	if err != nil {

@@ -43,22 +43,29 @@ type bench struct {
 // watcher makes informers that filter as the API server would.
 func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer {
 	return func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
-		ctx := context.Background()
 		lw := &cache.ListWatch{}
 		var kind runtime.Object
 		name, _ := selector.RequiresExactMatch("metadata.name")
 		switch gvr.Resource {
 		case "pods":
 			kind = &v1.Pod{}
-			lw.ListFunc = func(o metav1.ListOptions) (runtime.Object, error) { return api.CoreV1().Pods(namespace).List(ctx, o) }
-			lw.WatchFunc = func(o metav1.ListOptions) (watch.Interface, error) { return api.CoreV1().Pods(namespace).Watch(ctx, o) }
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return api.CoreV1().Pods(namespace).List(ctx, o)
+			}
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return api.CoreV1().Pods(namespace).Watch(ctx, o)
+			}
 		case "nodes":
 			kind = &v1.Node{}
-			lw.ListFunc = func(o metav1.ListOptions) (runtime.Object, error) { return api.CoreV1().Nodes().List(ctx, o) }
-			lw.WatchFunc = func(o metav1.ListOptions) (watch.Interface, error) { return api.CoreV1().Nodes().Watch(ctx, o) }
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return api.CoreV1().Nodes().List(ctx, o)
+			}
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return api.CoreV1().Nodes().Watch(ctx, o)
+			}
 		case "configmaps":
 			kind = &v1.ConfigMap{}
-			lw.ListFunc = func(o metav1.ListOptions) (runtime.Object, error) {
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				list, err := api.CoreV1().ConfigMaps(namespace).List(ctx, o)
 				for i := len(list.Items) - 1; i >= 0; i-- {
 					if list.Items[i].Name != name {
@@ -67,15 +74,15 @@ func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string,
 				}
 				return list, err
 			}
-			lw.WatchFunc = func(o metav1.ListOptions) (watch.Interface, error) {
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return api.CoreV1().ConfigMaps(namespace).Watch(ctx, o)
 			}
 		case "secrets":
 			kind = &v1.Secret{}
-			lw.ListFunc = func(o metav1.ListOptions) (runtime.Object, error) {
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return api.CoreV1().Secrets(namespace).List(ctx, o)
 			}
-			lw.WatchFunc = func(o metav1.ListOptions) (watch.Interface, error) {
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return api.CoreV1().Secrets(namespace).Watch(ctx, o)
 			}
 		}

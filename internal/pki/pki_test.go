@@ -37,8 +37,8 @@ func issue(t *testing.T, d *Directory, p Profile) *Certificate {
 func handshake(t *testing.T, server, client *tls.Config) (ofServer, ofClient *x509.Certificate) {
 	t.Helper()
 	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
+	defer func() { _ = a.Close() }()
+	defer func() { _ = b.Close() }()
 	s := tls.Server(a, server)
 	done := make(chan error, 1)
 	go func() { done <- s.Handshake() }()
@@ -108,7 +108,7 @@ func TestRenewalComesInTheLastThird(t *testing.T) {
 			t.Error("not renewed in the last third")
 		}
 		cancel()
-		<-done
+		_ = <-done
 	})
 }
 
@@ -197,7 +197,7 @@ func TestReplacedFileIsTakenOver(t *testing.T) {
 			t.Error("the replaced file was not read")
 		}
 		cancel()
-		<-done
+		_ = <-done
 	})
 }
 

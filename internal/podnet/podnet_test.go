@@ -77,7 +77,7 @@ func TestConfigureAndRemove(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		defer ns.Close()
+		defer func() { _ = ns.Close() }()
 		configureAndRemove(t)
 	}()
 	<-done

@@ -55,7 +55,7 @@ func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": true}`, updated, now)
+	_, _ = fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": true}`, updated, now)
 }
 
 // metrics has upstream's names.
@@ -102,8 +102,8 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	healthz.Handle("/livez", p.health)
 	metrics := http.NewServeMux()
 	metrics.Handle("/metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
-	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, p.config.Mode) })
+	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })
+	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, p.config.Mode) })
 	for _, server := range []struct {
 		name, address string
 		handler       http.Handler

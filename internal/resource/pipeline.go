@@ -3,8 +3,8 @@ package resource
 import (
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -17,7 +17,7 @@ func BeforeCreate(r *Resource, req *Request, obj Object) field.ErrorList {
 	if errs := r.Validate(req, obj); len(errs) > 0 {
 		return errs
 	}
-	return ValidateMetadata(obj, r.Namespaced, nameIsPathSegment)
+	return ValidateMetadata(obj, r.Namespaced, NameIsPathSegment)
 }
 
 // BeforeUpdate makes obj what is stored when it replaces old, or says why it
@@ -43,7 +43,7 @@ func beforeUpdate(
 	obj.SetGeneration(old.GetGeneration())
 	prepare(req, obj, old)
 	keepSystemMetadata(obj, old)
-	errs := ValidateMetadata(obj, r.Namespaced, nameIsPathSegment)
+	errs := ValidateMetadata(obj, r.Namespaced, NameIsPathSegment)
 	errs = append(errs, ValidateMetadataUpdate(obj, old)...)
 	return append(errs, validate(req, obj, old)...)
 }
@@ -105,8 +105,13 @@ func ValidateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
 	return validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
 }
 
-func nameIsPathSegment(name string, prefix bool) []string {
-	return path.ValidatePathSegmentName(name, prefix)
+// NameIsPathSegment says why a name, or what a generated name begins with,
+// cannot be a segment of a URL's path.
+func NameIsPathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }
 
 func metadataOf(obj Object) *metav1.ObjectMeta {

@@ -167,7 +167,7 @@ func BenchmarkCreate(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		s, err := etcd.Embed(context.Background(), etcd.Config{Dir: dir})
 		if err != nil {
 			b.Fatal(err)

@@ -29,10 +29,6 @@ var pods = resource.Define(resource.Definition[corev1.Pod, *corev1.Pod]{
 	Indexed:          []string{"spec.nodeName"},
 })
 
-var nodes = resource.Define(resource.Definition[corev1.Node, *corev1.Node]{
-	GroupVersion: corev1.SchemeGroupVersion, Kind: "Node", Plural: "nodes", StoragePath: "minions", Cluster: true,
-})
-
 func configMap(namespace, name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},

@@ -91,7 +91,6 @@ type follower struct {
 	cursor *watchcache.Cursor
 	after  int64
 	scope  watchcache.Scope
-	read   []string
 }
 
 // TestAgainstModel does random writes, through the cache and past it, and

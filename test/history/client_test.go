@@ -49,7 +49,7 @@ func (a *api) call(method, path string, body, into any) (code int) {
 	if err != nil {
 		return unknown
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
 		return unknown
 	}
@@ -150,7 +150,7 @@ func (a *api) watch(ctx context.Context, after int64, visit func(seen) bool) (ex
 	if err != nil {
 		return false
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return response.StatusCode == http.StatusGone
 	}

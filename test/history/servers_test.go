@@ -157,7 +157,7 @@ func startCluster(t *testing.T, servers int) *cluster {
 		for _, p := range append(c.servers, c.etcd) {
 			p.kill()
 		}
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	})
 	c.etcd.start()
 	for range servers {
@@ -165,12 +165,12 @@ func startCluster(t *testing.T, servers int) *cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
+		t.Cleanup(func() { _ = l.Close() })
 		file, err := l.(*net.TCPListener).File()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { file.Close() })
+		t.Cleanup(func() { _ = file.Close() })
 		p := &process{t: t, role: serverRole, dir: dir, listener: file}
 		p.start()
 		c.servers = append(c.servers, p)

@@ -30,7 +30,7 @@ func readTruth(t *testing.T, dir string) truth {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	now, err := s.CurrentRevision(ctx)

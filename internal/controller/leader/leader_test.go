@@ -88,7 +88,7 @@ func TestStopsWhileWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		release()
-		<-held
+		_ = <-held
 	})
 }
 

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
@@ -70,7 +69,7 @@ func start(t *testing.T) *client.Client {
 	}
 	server, err := apiserver.New(apiserver.Config{
 		Resources: resources.All(), Cache: cache, Authorizer: authorizer,
-		Authenticator: authenticator.Request(anonymous.NewAuthenticator(nil)),
+		Authenticator: anonymous.NewAuthenticator(nil),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 // would roll out every Deployment anew.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%v", dump.ForHash(*template))
+	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*template))
 	if collisions != nil {
 		b := make([]byte, 8)
 		binary.LittleEndian.PutUint32(b, uint32(*collisions))

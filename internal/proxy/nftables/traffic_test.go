@@ -168,7 +168,7 @@ func (l *lab) serve(member string, port int) {
 			if err != nil {
 				return
 			}
-			fmt.Fprintf(c, "%s %s", member, c.RemoteAddr().(*net.TCPAddr).IP)
+			_, _ = fmt.Fprintf(c, "%s %s", member, c.RemoteAddr().(*net.TCPAddr).IP)
 			_ = c.Close()
 		}
 	}()
@@ -184,7 +184,7 @@ func (l *lab) ask(from netns.NsHandle, address string) (name, client string, err
 		if c, err = net.DialTimeout("tcp", address, 2*time.Second); err != nil {
 			return nil
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		content, readErr := io.ReadAll(c)
 		if err = readErr; err == nil {
 			_, err = fmt.Sscan(string(content), &name, &client)

@@ -30,7 +30,7 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
-			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"),
+			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"), //nolint:misspell // upstream spells it so
 			resource.AgeColumn(),
 		},
 		Row: func(b *admissionv1.MutatingAdmissionPolicyBinding, now time.Time) []any {

@@ -31,7 +31,7 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
-			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"),
+			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"), //nolint:misspell // upstream spells it so
 			resource.AgeColumn(),
 		},
 		Row: func(b *admissionv1.ValidatingAdmissionPolicyBinding, now time.Time) []any {

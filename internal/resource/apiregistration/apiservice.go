@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -32,7 +31,7 @@ func APIServices() *resource.Resource {
 		PrepareForUpdate: func(r *resource.Request, s, _ *apiregistrationv1.APIService) { settleLocal(r, s) },
 		Validate:         validateAPIService,
 		ValidateStatus:   validateAPIServiceStatus,
-		ValidateName:     path.ValidatePathSegmentName,
+		ValidateName:     resource.NameIsPathSegment,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Service", "string", "The reference to the service that hosts this API endpoint."),

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -41,7 +41,7 @@ func settleLocal(r *resource.Request, s *apiregistrationv1.APIService) {
 func validateAPIService(_ *resource.Request, s *apiregistrationv1.APIService) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
-	if name := spec.Version + "." + spec.Group; s.Name != "" && len(path.IsValidPathSegmentName(s.Name)) == 0 && s.Name != name {
+	if name := spec.Version + "." + spec.Group; s.Name != "" && len(content.IsPathSegmentName(s.Name)) == 0 && s.Name != name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
 	}
 	switch {

@@ -19,7 +19,7 @@ import (
 
 // Endpoints is the resource endpoints.
 func Endpoints() *resource.Resource {
-	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{
+	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{ //nolint:staticcheck // deprecated and still served
 		GroupVersion: corev1.SchemeGroupVersion,
 		Kind:         "Endpoints",
 		Plural:       "endpoints",
@@ -27,7 +27,7 @@ func Endpoints() *resource.Resource {
 		StoragePath:  "services/endpoints",
 
 		AllowCreateOnUpdate: true,
-		Default: func(e *corev1.Endpoints) {
+		Default: func(e *corev1.Endpoints) { //nolint:staticcheck // deprecated and still served
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {
 					fill.Zero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
@@ -36,7 +36,7 @@ func Endpoints() *resource.Resource {
 		},
 		Validate:             validateEndpoints,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
+		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList { //nolint:staticcheck // deprecated and still served
 			return validateEndpoints(r, e)
 		},
 		Columns: []metav1.TableColumnDefinition{

@@ -121,7 +121,7 @@ func validateNodeUpdate(_ *resource.Request, n, old *corev1.Node) field.ErrorLis
 		errs = append(errs, field.Forbidden(spec.Child("providerID"),
 			"node updates may not change providerID except from \"\" to valid"))
 	}
-	if n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource) {
+	if n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource) { //nolint:staticcheck // removed, yet still refused by validation
 		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource update not supported"))
 	}
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
@@ -135,7 +135,7 @@ func validateNodeUnchanged(n, old *corev1.Node) field.ErrorList {
 	next.ProviderID = n.Spec.ProviderID
 	next.Unschedulable = n.Spec.Unschedulable
 	next.Taints = n.Spec.Taints
-	next.ConfigSource = n.Spec.ConfigSource
+	next.ConfigSource = n.Spec.ConfigSource //nolint:staticcheck // removed, yet still refused by validation
 	if equal(*next, n.Spec) {
 		return nil
 	}
@@ -164,7 +164,7 @@ func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList 
 
 func nodeWarnings(_ *resource.Request, n, _ *corev1.Node) []string {
 	var warnings []string
-	if n.Spec.ConfigSource != nil {
+	if n.Spec.ConfigSource != nil { //nolint:staticcheck // removed, yet still refused by validation
 		warnings = append(warnings, "spec.configSource: the feature is removed, so this field has no effect")
 	}
 	if n.Spec.DoNotUseExternalID != "" {

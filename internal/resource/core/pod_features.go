@@ -61,10 +61,10 @@ func applyAppArmorAnnotations(p *corev1.Pod) {
 }
 
 func appArmorProfile(annotation string) *corev1.AppArmorProfile {
-	switch {
-	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+	switch annotation {
+	case corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-	case annotation == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+	case corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 	}
 	if name, ok := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); ok && name != "" {

@@ -140,8 +140,8 @@ func (r *podRules) validateResourceClaims(path *field.Path) field.ErrorList {
 	r.claims = map[string]bool{}
 	for i := range r.spec.ResourceClaims {
 		claim, at := &r.spec.ResourceClaims[i], path.Index(i)
-		switch {
-		case claim.Name == "":
+		switch claim.Name {
+		case "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		default:
 			errs = append(errs, invalid(at.Child("name"), claim.Name, utilvalidation.IsDNS1123Label(claim.Name))...)

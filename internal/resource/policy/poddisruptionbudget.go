@@ -4,7 +4,6 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -25,7 +24,7 @@ func PodDisruptionBudgets() *resource.Resource {
 		ShortNames:                []string{"pdb"},
 		Spec:                      func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
 		CopyStatus:                func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
-		ValidateName:              path.ValidatePathSegmentName,
+		ValidateName:              resource.NameIsPathSegment,
 		Validate: func(_ *resource.Request, b *policyv1.PodDisruptionBudget) field.ErrorList {
 			return validateBudget(field.NewPath("spec"), &b.Spec)
 		},

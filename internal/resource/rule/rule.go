@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -42,7 +42,7 @@ func Selector(p *field.Path, s *metav1.LabelSelector) field.ErrorList {
 
 // PathSegment requires a name that can be a segment of a URL's path.
 func PathSegment(p *field.Path, value string) field.ErrorList {
-	return Problems(p, value, path.IsValidPathSegmentName(value))
+	return Problems(p, value, content.IsPathSegmentName(value))
 }
 
 // RequiredPathSegment requires a name, and one that can be a segment of a

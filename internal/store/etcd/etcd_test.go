@@ -44,7 +44,7 @@ func shortDir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -63,7 +63,7 @@ func TestExternal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { e.Close() })
+		t.Cleanup(func() { _ = e.Close() })
 		return e
 	})
 }

@@ -253,7 +253,7 @@ func contention(s *suite) {
 					return
 				}
 				var n int
-				fmt.Sscan(string(kv.Value), &n)
+				_, _ = fmt.Sscan(string(kv.Value), &n)
 				switch _, err := s.Update(s.ctx, kv.Key, fmt.Append(nil, n+1), kv.Revision, 0); {
 				case err == nil:
 					won++
