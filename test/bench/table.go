@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// table prints rows as they are measured, in columns.
+type table struct{ w io.Writer }
+
+func newTable(w io.Writer) *table {
+	t := &table{w}
+	t.row("what", "budget", "measured")
+	return t
+}
+
+// add prints a row; an empty budget is a figure that nobody has promised.
+func (t *table) add(what, budget, format string, measured ...any) {
+	t.row(what, budget, fmt.Sprintf(format, measured...))
+}
+
+func (t *table) row(what, budget, measured string) {
+	fmt.Fprintf(t.w, "%-44s  %-22s  %s\n", what, budget, measured)
+}
+
+// latencies are sorted durations.
+type latencies []time.Duration
+
+func sorted(d []time.Duration) latencies {
+	slices.Sort(d)
+	return d
+}
+
+// quantile is the value below which the share q of the durations lie; 0 if
+// there are none.
+func (l latencies) quantile(q float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[min(int(q*float64(len(l))), len(l)-1)]
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
