@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
@@ -69,6 +70,12 @@ func upCommand() *cobra.Command {
 func up(ctx context.Context, f *upFlags) error {
 	if f.nodes < 0 || f.nodes > 1 {
 		return fmt.Errorf("--nodes=%d: want 1 for a node on this machine or 0 for a control plane alone", f.nodes)
+	}
+	if errs := validation.IsDNS1123Label(f.name); len(errs) > 0 {
+		return fmt.Errorf("--name=%s: %s", f.name, errs[0])
+	}
+	if net.ParseIP(f.bindAddress) == nil {
+		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", f.bindAddress)
 	}
 	levels, err := logging.ParseLevels(f.verbosity)
 	if err != nil {
