@@ -105,11 +105,11 @@ func (c *Cluster) Run(ctx context.Context) error {
 	s, err := c.openStore(g, ctx)
 	if err != nil {
 		cancel()
-		return errors.Join(err, ignoreCanceled(g.Wait()))
+		return errors.Join(ignoreCanceled(err), ignoreCanceled(g.Wait())) // a part that failed canceled the rest
 	}
 	if err := c.start(g, ctx, s); err != nil {
 		cancel()
-		return errors.Join(err, ignoreCanceled(g.Wait()))
+		return errors.Join(ignoreCanceled(err), ignoreCanceled(g.Wait())) // a part that failed canceled the rest
 	}
 	return ignoreCanceled(g.Wait())
 }
