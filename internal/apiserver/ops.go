@@ -18,6 +18,7 @@ import (
 // the configuration has its own: version, health and metrics.
 func (s *Server) addOperations() {
 	counted := metrics.NewRequests(s.InFlight)
+	counted.Register(objectCounts{s})
 	if s.Observe == nil {
 		s.Observe = func(a Answered) { observe(counted, a, s.Clock.Since(a.Started)) }
 	}

@@ -81,6 +81,9 @@ func (q *request) connect() error {
 	if q.server.Connect == nil {
 		return apierrors.NewServiceUnavailable("this API server has no connection to the nodes")
 	}
+	if err := q.authorizeUpgrade(); err != nil {
+		return err
+	}
 	options, err := q.server.Connect.Options(&q.info, q.http)
 	if err != nil {
 		return err
@@ -103,6 +106,22 @@ func (q *request) connect() error {
 	}
 	q.handOver(handler)
 	return nil
+}
+
+// authorizeUpgrade asks of a WebSocket, which can only be opened by GET, what
+// other clients are asked for their POST: the right to create.
+func (q *request) authorizeUpgrade() error {
+	switch q.sub.Name {
+	case "exec", "attach", "portforward":
+	default:
+		return nil
+	}
+	if q.info.Resource != "pods" || q.info.Verb != "get" || !isWebSocket(q.http) {
+		return nil
+	}
+	a := q.attributes()
+	a.Verb = "create"
+	return q.allowed(a)
 }
 
 // decodeAction reads the body of an action as an object of another kind than

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	netutils "k8s.io/utils/net"
 
@@ -79,8 +81,15 @@ func (a *APIServer) keepSelfService(ctx context.Context) error {
 	}
 	service, _ := netip.AddrFromSlice(first)
 	address, _ := netip.AddrFromSlice(advertised)
+	// The server knows that v1 Endpoints are deprecated.
+	quiet := rest.CopyConfig(c.Config)
+	quiet.WarningHandler = rest.NoWarnings{}
+	own, err := kubernetes.NewForConfig(quiet)
+	if err != nil {
+		return err
+	}
 	return selfservice.Run(ctx, selfservice.Config{
-		Client: c.Kubernetes, Store: a.store,
+		Client: own, Store: a.store,
 		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
 	})
 }

@@ -49,7 +49,8 @@ const (
 // Connector implements apiserver.Connector.
 type Connector struct {
 	kubelets  *http.Transport
-	direct    *http.Transport
+	unchecked *http.Transport // to kubelets whose certificate a client does not care about
+	direct    *http.Transport // to pods and services
 	addresses []corev1.NodeAddressType
 	pods      objects.Reader[*corev1.Pod]
 	nodes     objects.Reader[*corev1.Node]
@@ -67,8 +68,15 @@ func New(c Config) *Connector {
 	if addresses == nil {
 		addresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeExternalIP}
 	}
+	kubelets := &http.Transport{DialContext: dial, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
+	unchecked := kubelets.Clone()
+	if unchecked.TLSClientConfig == nil {
+		unchecked.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	unchecked.TLSClientConfig.InsecureSkipVerify = true
 	return &Connector{
-		kubelets: &http.Transport{DialContext: dial, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second},
+		kubelets:  kubelets,
+		unchecked: unchecked,
 		direct: &http.Transport{
 			DialContext: dial, DisableCompression: true, IdleConnTimeout: 90 * time.Second,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // pods and services have certificates of their own making, as upstream treats them

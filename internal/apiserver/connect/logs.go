@@ -23,8 +23,12 @@ func (c *Connector) log(pod *corev1.Pod, o *corev1.PodLogOptions, fail func(erro
 	if err != nil {
 		return nil, err
 	}
+	transport := c.kubelets
+	if o.InsecureSkipTLSVerifyBackend {
+		transport = c.unchecked
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := c.copyLog(w, r, u, pod.Name, o.Follow); err != nil {
+		if err := copyLog(w, r, transport, u, pod.Name, o.Follow); err != nil {
 			fail(err)
 		}
 	}), nil
@@ -55,12 +59,12 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 const errorBody = 32 << 10
 
 // copyLog copies a log as it comes. Errors after the first byte end it.
-func (c *Connector) copyLog(w http.ResponseWriter, r *http.Request, u *url.URL, pod string, follow bool) error {
+func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper, u *url.URL, pod string, follow bool) error {
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, u.String(), nil)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	response, err := c.kubelets.RoundTrip(request)
+	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("get %q: %w", u, err))
 	}

@@ -1,0 +1,195 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+func pod(name string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Ports: []corev1.ContainerPort{{ContainerPort: 8080}}})
+	}
+	return p
+}
+
+func TestContainer(t *testing.T) {
+	two := pod("two", "a", "b")
+	two.Spec.InitContainers = []corev1.Container{{Name: "init"}}
+	for _, test := range []struct {
+		pod             *corev1.Pod
+		name, want, err string
+	}{
+		{pod("one", "a"), "", "a", ""},
+		{two, "b", "b", ""},
+		{two, "init", "init", ""},
+		{two, "", "", "a container name must be specified for pod two, choose one of: [a b] or one of the init containers: [init]"},
+		{two, "c", "", "container c is not valid for pod two"},
+	} {
+		got, err := containerOf(test.pod, test.name)
+		if got != test.want || (err != nil) != (test.err != "") || err != nil && err.Error() != test.err {
+			t.Errorf("%s %q: %q %v", test.pod.Name, test.name, got, err)
+		}
+	}
+}
+
+func TestLogOptions(t *testing.T) {
+	for text, message := range map[string]string{
+		"tailLines=-1":                   "tailLines: Invalid value: -1: must be greater than or equal to 0",
+		"limitBytes=0":                   "limitBytes: Invalid value: 0: must be greater than 0",
+		"sinceSeconds=0":                 "sinceSeconds: Invalid value: 0: must be greater than 0",
+		"tailLines=x":                    `strconv.ParseInt: parsing "x": invalid syntax`,
+		"stream=Other":                   `stream: Unsupported value: "Other"`,
+		"tailLines=1&stream=Stdout":      "`tailLines` and specific `stream` are mutually exclusive for now",
+		"follow=true&tailLines=5":        "",
+		"sinceTime=2026-01-02T03:04:05Z": "",
+	} {
+		values, err := url.ParseQuery(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = query(values).logOptions()
+		if (err == nil) != (message == "") || err != nil && !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// kubelet is a server that stands in for a kubelet and a pod.
+func kubelet(t *testing.T, handler http.HandlerFunc) (*Connector, *objects.Memory) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseInt(u.Port(), 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	running := pod("web", "main")
+	running.Spec.NodeName, running.Status.PodIP = "one", "10.0.0.9"
+	lost := pod("lost", "main")
+	lost.Spec.NodeName = "gone"
+	memory := objects.NewMemory().
+		Put(objects.Nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "one"},
+			Status: corev1.NodeStatus{
+				Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "unreachable"}, {Type: corev1.NodeInternalIP, Address: u.Hostname()}},
+				DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+			},
+		}).
+		Put(objects.Pods, running, pod("waiting", "main"), lost)
+	return New(Config{
+		KubeletTLS: &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Objects: memory,
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, u.Host)
+		},
+	}), memory
+}
+
+func request(c *Connector, resource, name, subresource, rest string) (*httptest.ResponseRecorder, error) {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/"+resource+"/"+name+"/"+subresource+rest, nil)
+	info := &apirequest.RequestInfo{
+		Namespace: "default", Resource: resource, Name: name, Subresource: subresource, Path: r.URL.Path,
+		Parts: append([]string{resource, name, subresource}, strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"+resource+"/"+name+"/"+subresource), "/")[1:]...),
+	}
+	options, err := c.Options(info, r)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	h, err := c.Handler(r.Context(), info, options, r, func(err error) { failed = err })
+	if err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w, failed
+}
+
+func TestLog(t *testing.T) {
+	c, _ := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("tailLines") {
+		case "7":
+			http.Error(w, "container is waiting to start: ContainerCreating", http.StatusBadRequest)
+		default:
+			_, _ = io.WriteString(w, r.URL.RequestURI())
+		}
+	})
+	w, err := request(c, "pods", "web", "log", "?follow=true&timestamps=1")
+	if err != nil || w.Body.String() != "/containerLogs/default/web/main?follow=true&timestamps=true" || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("%v %+v", err, w)
+	}
+	if _, err := request(c, "pods", "web", "log", "?tailLines=7"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "ContainerCreating") {
+		t.Errorf("%v", err)
+	}
+	if _, err := request(c, "pods", "waiting", "log", ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "pod waiting does not have a host assigned") {
+		t.Errorf("%v", err)
+	}
+	if _, err := request(c, "pods", "lost", "log", ""); !apierrors.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := request(c, "pods", "missing", "log", ""); !apierrors.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestProxy(t *testing.T) {
+	c, memory := kubelet(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host+r.URL.RequestURI()) })
+	ready, port, name, protocol := true, int32(8080), "http", corev1.ProtocolTCP
+	memory.Put(objects.Services, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	})
+	memory.Put(endpointSlices, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	})
+	for _, test := range []struct{ resource, name, rest, want string }{
+		{"pods", "https:web:8080", "/a/b?c=d", "/a/b?c=d"},
+		{"pods", "https:web:", "/", "/"},
+		{"services", "https:web:80", "/x", "/x"},
+		{"services", "https:web:http", "/x/", "/x/"},
+		{"nodes", "one", "/metrics", "/metrics"},
+	} {
+		w, err := request(c, test.resource, test.name, "proxy", test.rest)
+		if err != nil || w.Code != http.StatusOK || !strings.HasSuffix(w.Body.String(), test.want) {
+			t.Errorf("%+v: %v %+v", test, err, w)
+		}
+	}
+	for _, test := range []struct{ resource, name, message string }{
+		{"services", "web:81", `no service port "81" found for service "web"`},
+		{"services", "missing", `services "missing" not found`},
+		{"pods", "a:b:c:d", `invalid pod request "a:b:c:d"`},
+	} {
+		if _, err := request(c, test.resource, test.name, "proxy", "/"); err == nil || !strings.Contains(err.Error(), test.message) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+	if checkProxied("169.254.169.254") == nil || checkProxied("10.0.0.1") != nil {
+		t.Error("link-local addresses are proxied, or others are not")
+	}
+}
