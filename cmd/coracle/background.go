@@ -85,7 +85,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 		case stage, ok := <-stages:
 			switch {
 			case !ok:
-				<-exited
+				<-exited //nolint:errcheck // the log says why it ended
 				return startError{fmt.Errorf("the cluster ended while it was starting: %s", lastError(logFile))}
 			case stage == readyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
@@ -97,7 +97,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or take it away with coracle down", f.timeout, logFile)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			<-exited
+			<-exited //nolint:errcheck // the log says why it ended
 			return startError{ctx.Err()}
 		}
 	}

@@ -247,10 +247,10 @@ func TestResponsesStream(t *testing.T) {
 	ended := make(chan error, 1)
 	proceed := make(chan struct{})
 	c := newCluster(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "first")
+		_, _ = fmt.Fprint(w, "first")
 		w.(http.Flusher).Flush()
 		<-proceed
-		fmt.Fprint(w, "second")
+		_, _ = fmt.Fprint(w, "second")
 		<-r.Context().Done()
 		ended <- r.Context().Err()
 	}))

@@ -108,7 +108,9 @@ func TestRenewalComesInTheLastThird(t *testing.T) {
 			t.Error("not renewed in the last third")
 		}
 		cancel()
-		_ = <-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -197,7 +199,9 @@ func TestReplacedFileIsTakenOver(t *testing.T) {
 			t.Error("the replaced file was not read")
 		}
 		cancel()
-		_ = <-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -114,7 +114,7 @@ func TestDefaultTable(t *testing.T) {
 }
 
 func TestDeprecated(t *testing.T) {
-	r := resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{
+	r := resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{ //nolint:staticcheck // the deprecation is what is tested
 		GroupVersion: corev1.SchemeGroupVersion, Kind: "Endpoints", Plural: "endpoints",
 	})
 	const want = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"

@@ -28,7 +28,10 @@ func newCache(t *testing.T, s store.Store) *watchcache.Cache {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		<-done //nolint:errcheck // canceled
+	})
 	<-c.Synced()
 	return c
 }

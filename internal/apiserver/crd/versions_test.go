@@ -215,12 +215,16 @@ func TestApplyAndOwnership(t *testing.T) {
 		t.Errorf("contested field: %v", err)
 	}
 	crowded := configuration(1)
-	unstructured.SetNestedField(crowded.Object, int64(2), "spec", "paddles")
+	if err := unstructured.SetNestedField(crowded.Object, int64(2), "spec", "paddles"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := boats.Apply(ctx, "coracle", crowded, metav1.ApplyOptions{FieldManager: "one"}); err == nil || !strings.HasSuffix(err.Error(), "spec: Invalid value: every paddle needs a hand") {
 		t.Errorf("applied against a rule: %v", err)
 	}
 	bad := configuration(1)
-	unstructured.SetNestedField(bad.Object, "x", "spec", "nonsense")
+	if err := unstructured.SetNestedField(bad.Object, "x", "spec", "nonsense"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := boats.Apply(ctx, "coracle", bad, metav1.ApplyOptions{FieldManager: "one"}); err == nil || !strings.Contains(err.Error(), "field not declared in schema") {
 		t.Errorf("field that is not in the schema: %v", err)
 	}

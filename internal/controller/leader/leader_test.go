@@ -88,7 +88,9 @@ func TestStopsWhileWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		release()
-		_ = <-held
+		if err := <-held; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

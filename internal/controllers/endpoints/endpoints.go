@@ -1,4 +1,6 @@
 // Package endpoints keeps the Endpoints objects of Services with selectors.
+//
+//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
 package endpoints
 
 import (

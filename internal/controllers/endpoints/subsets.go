@@ -1,3 +1,4 @@
+//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
 package endpoints
 
 import (
@@ -19,8 +20,8 @@ const capacity = 1000
 // selector matches. Pods with the same ports are one subset. Addresses, ports
 // and subsets are sorted. truncated says that there were more addresses than
 // one object may hold; ready ones are kept first.
-func subsets(service *v1.Service, pods []*v1.Pod) (out []v1.EndpointSubset, truncated bool) { //nolint:staticcheck // Endpoints are deprecated and still served
-	byPorts := map[string]*v1.EndpointSubset{} //nolint:staticcheck // Endpoints are deprecated and still served
+func subsets(service *v1.Service, pods []*v1.Pod) (out []v1.EndpointSubset, truncated bool) {
+	byPorts := map[string]*v1.EndpointSubset{}
 	for _, pod := range pods {
 		if !endpointsliceutil.ShouldPodBeInEndpoints(pod, service.Spec.PublishNotReadyAddresses) {
 			continue
@@ -36,7 +37,7 @@ func subsets(service *v1.Service, pods []*v1.Pod) (out []v1.EndpointSubset, trun
 		key := fmt.Sprint(ports)
 		subset := byPorts[key]
 		if subset == nil {
-			subset = &v1.EndpointSubset{Ports: ports} //nolint:staticcheck // Endpoints are deprecated and still served
+			subset = &v1.EndpointSubset{Ports: ports}
 			byPorts[key] = subset
 		}
 		if service.Spec.PublishNotReadyAddresses || endpointsliceutil.IsPodReady(pod) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -97,7 +97,7 @@ func validateNamedRules(p *field.Path, rules []admissionv1.NamedRuleWithOperatio
 		at, names := p.Index(i), sets.New[string]()
 		errs = append(errs, validateRuleWithOperations(at, &rules[i].RuleWithOperations)...)
 		for k, name := range rules[i].ResourceNames {
-			for _, problem := range path.ValidatePathSegmentName(name, false) {
+			for _, problem := range content.IsPathSegmentName(name) {
 				errs = append(errs, field.Invalid(at.Child("resourceNames").Index(k), name, problem))
 			}
 			if names.Has(name) {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -29,7 +28,7 @@ func CertificateSigningRequests() *resource.Resource {
 		PrepareForUpdate: func(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
 		Validate:         validateSigningRequest,
 		ValidateStatus:   validateSigned,
-		ValidateName:     path.ValidatePathSegmentName,
+		ValidateName:     resource.NameIsPathSegment,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.AgeColumn(),

@@ -1,3 +1,4 @@
+//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
 package core
 
 import (
@@ -19,7 +20,7 @@ import (
 
 // Endpoints is the resource endpoints.
 func Endpoints() *resource.Resource {
-	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{ //nolint:staticcheck // deprecated and still served
+	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{
 		GroupVersion: corev1.SchemeGroupVersion,
 		Kind:         "Endpoints",
 		Plural:       "endpoints",
@@ -27,7 +28,7 @@ func Endpoints() *resource.Resource {
 		StoragePath:  "services/endpoints",
 
 		AllowCreateOnUpdate: true,
-		Default: func(e *corev1.Endpoints) { //nolint:staticcheck // deprecated and still served
+		Default: func(e *corev1.Endpoints) {
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {
 					fill.Zero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
@@ -36,7 +37,7 @@ func Endpoints() *resource.Resource {
 		},
 		Validate:             validateEndpoints,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList { //nolint:staticcheck // deprecated and still served
+		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
 			return validateEndpoints(r, e)
 		},
 		Columns: []metav1.TableColumnDefinition{

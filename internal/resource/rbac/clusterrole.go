@@ -2,7 +2,6 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -18,7 +17,7 @@ func ClusterRoles() *resource.Resource {
 		Cluster:             true,
 		AllowCreateOnUpdate: true,
 		Default:             func(o *rbacv1.ClusterRole) { fill.Absent(&o.Rules) },
-		ValidateName:        path.ValidatePathSegmentName,
+		ValidateName:        resource.NameIsPathSegment,
 		Validate: func(_ *resource.Request, o *rbacv1.ClusterRole) field.ErrorList {
 			return append(validateRules(o.Rules, false), validateAggregation(o.AggregationRule)...)
 		},

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -23,7 +22,7 @@ func ClusterRoleBindings() *resource.Resource {
 			fill.Zero(&b.RoleRef.APIGroup, rbacv1.GroupName)
 			defaultSubjects(b.Subjects)
 		},
-		ValidateName: path.ValidatePathSegmentName,
+		ValidateName: resource.NameIsPathSegment,
 		Validate: func(_ *resource.Request, b *rbacv1.ClusterRoleBinding) field.ErrorList {
 			return validateBinding(b.RoleRef, b.Subjects, false)
 		},

@@ -2,7 +2,6 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -17,7 +16,7 @@ func Roles() *resource.Resource {
 		Plural:              "roles",
 		AllowCreateOnUpdate: true,
 		Default:             func(o *rbacv1.Role) { fill.Absent(&o.Rules) },
-		ValidateName:        path.ValidatePathSegmentName,
+		ValidateName:        resource.NameIsPathSegment,
 		Validate: func(_ *resource.Request, o *rbacv1.Role) field.ErrorList {
 			return validateRules(o.Rules, true)
 		},
