@@ -2,8 +2,8 @@
 // one row for each budget: what, the budget, what was measured. It starts
 // clusters of its own, beside any that run, and takes them away again.
 //
-//	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─► --nodes=0
-//	start ─ idle ─► --nodes=1
+//	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─ schedule ─► --nodes=0
+//	start ─ idle ─ pods ─► --nodes=1
 package main
 
 import (
@@ -62,7 +62,9 @@ func parts() []part {
 		{"idle", false, measureIdle},
 		{"api", false, measureAPI},
 		{"watch", false, measureWatch},
+		{"schedule", false, measureScheduling},
 		{"idle", true, measureIdle},
+		{"pods", true, measurePods},
 	}
 }
 

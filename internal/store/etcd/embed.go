@@ -71,6 +71,9 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkDatabase(config.Dir); err != nil {
+		return nil, err
+	}
 	server, err := embed.StartEtcd(ec)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
