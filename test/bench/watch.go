@@ -42,7 +42,7 @@ func measureWatch(ctx context.Context, _ *settings, c *cluster, t *table) error 
 		if err != nil {
 			return err
 		}
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		streams[i] = response.Body
 	}
 	began := time.Now()

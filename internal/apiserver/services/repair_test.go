@@ -67,8 +67,8 @@ func TestRepair(t *testing.T) {
 			t.Errorf("later: %v", got)
 		}
 		cancel()
-		<-done
-		<-done
+		<-done //nolint:errcheck // canceled
+		<-done //nolint:errcheck // canceled
 	})
 }
 
