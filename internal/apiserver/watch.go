@@ -136,21 +136,35 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 	marked := start.after
 	for {
 		events, revision, err := cursor.Next(ctx, wake)
-		switch {
-		case ctx.Err() != nil:
-			return w.lastBookmark(max(marked, revision), marked)
-		case err != nil:
-			return w.end(err, revision)
-		case len(events) == 0 && revision > marked:
-			err = w.bookmark(revision, false)
-			marked = revision
-		default:
-			err = w.sendEvents(events)
+		ended := ctx.Err() != nil
+		if ended || err == nil && len(events) == 0 {
+			// What the cursor knew when it began to wait may be long ago.
+			events, revision, err = catchUp(cursor)
 		}
 		if err != nil {
-			return nil //nolint:nilerr // the client is gone
+			return w.end(err, revision)
+		}
+		err = w.sendEvents(events)
+		if err == nil && w.marks && revision > marked && (ended || len(events) == 0) {
+			err = w.bookmark(revision, false)
+			marked = revision
+		}
+		if ended || err != nil {
+			return nil //nolint:nilerr // the client is gone, or knows all that it waited for
 		}
 	}
+}
+
+// catchUp returns what a cursor can read without waiting, and up to which
+// revision that is everything.
+func catchUp(cursor *watchcache.Cursor) ([]*watchcache.Event, int64, error) {
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	events, revision, err := cursor.Next(done, nil)
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return events, revision, err
 }
 
 // forward passes ticks on until the context ends; stop waits for the end.
@@ -277,13 +291,4 @@ func (w *watcher) bookmark(revision int64, initial bool) error {
 	}
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "BOOKMARK", body)
 	return w.flush()
-}
-
-// lastBookmark saves a client whose watch timed out from reading again what
-// it has seen.
-func (w *watcher) lastBookmark(revision, marked int64) error {
-	if w.marks && revision > marked {
-		_ = w.bookmark(revision, false)
-	}
-	return nil
 }

@@ -135,9 +135,12 @@ func TestWatchTimeout(t *testing.T) {
 	s := apiservertest.Start(t)
 	mustCreate(t, s, mapsPath, configMap("a", "}"))
 	w := watch(t, s, "timeoutSeconds=1&allowWatchBookmarks=true&fieldSelector=metadata.name%3Da")
-	w.expect("ADDED a")
-	mustCreate(t, s, mapsPath, configMap("b", "}"))
-	w.expect("BOOKMARK")
+	w.expect("ADDED a", "BOOKMARK")
+	made := do(t, s, 201, "POST", mapsPath, configMap("b", "}"))
+	last, _ := w.next()
+	if last.Type != "BOOKMARK" || last.Object.Metadata.ResourceVersion != made.Metadata.ResourceVersion {
+		t.Fatalf("%+v", last)
+	}
 	if e, ok := w.next(); ok {
 		t.Fatalf("%+v after the timeout", e)
 	}
