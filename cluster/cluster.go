@@ -99,6 +99,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	c.run(g, ctx, "pki", c.keys.Run)
+	c.run(g, ctx, "settle", c.settle)
 	if c.node != nil {
 		c.run(g, ctx, "containerd", c.node.runRuntime)
 	}

@@ -22,7 +22,7 @@ func (t *table) add(what, budget, format string, measured ...any) {
 }
 
 func (t *table) row(what, budget, measured string) {
-	_, _ = fmt.Fprintf(t.w, "%-44s  %-22s  %s\n", what, budget, measured)
+	_, _ = fmt.Fprintf(t.w, "%-58s  %-18s  %s\n", what, budget, measured)
 }
 
 // latencies are sorted durations.
