@@ -56,6 +56,7 @@ func TestRepair(t *testing.T) {
 		if err := a.ports.change(ctx, func(b *bitmap) error { return b.set(30005) }); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // until the cache shows the service
 		go func() { done <- a.Run(ctx) }()
 		synctest.Wait()
 		if got := takenNow(t, a); !slices.Equal(got, []string{"10.96.0.7", "10.96.0.9", "30003", "30005"}) {
