@@ -17,8 +17,8 @@ import (
 const settleAfter = 3 * time.Second
 
 // settle gives back what only the start needed: heap, and the pages of the
-// program's code and constants, most of which run once. Pages that are needed
-// again come back from the page cache.
+// program's code, most of which runs once. Pages that are needed again come
+// back from the page cache.
 func (c *Cluster) settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -39,9 +39,9 @@ func (c *Cluster) settle(ctx context.Context) error {
 	return nil
 }
 
-// releaseCode unmaps the resident pages of the executable's segments that
-// cannot be written (madvise(2), MADV_DONTNEED: for a file's pages that were
-// not written it loses nothing).
+// releaseCode unmaps the resident pages of the executable's code (madvise(2),
+// MADV_DONTNEED). It leaves data alone, even what cannot be written: a dynamic
+// linker may have written there before it was protected, and that would be lost.
 func releaseCode() error {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -59,7 +59,7 @@ func releaseCode() error {
 		if _, err := fmt.Sscanf(line, "%x-%x %s", &start, &end, &permissions); err != nil {
 			return fmt.Errorf("read /proc/self/maps: %w", err)
 		}
-		if !strings.HasSuffix(line, " "+self) || strings.Contains(permissions, "w") {
+		if !strings.HasSuffix(line, " "+self) || permissions != "r-xp" {
 			continue
 		}
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, start, end-start, unix.MADV_DONTNEED); errno != 0 {

@@ -3,10 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +46,8 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	if err := os.MkdirAll(rec.DataDir, 0o700); err != nil {
 		return startError{fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)}
 	}
+	_, statErr := os.Stat(logFile)
+	firstStart := errors.Is(statErr, fs.ErrNotExist)
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return startError{fmt.Errorf("write the log (choose another place with --data-dir): %w", err)}
@@ -86,7 +91,11 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 			switch {
 			case !ok:
 				<-exited //nolint:errcheck // the log says why it ended
-				return startError{fmt.Errorf("the cluster ended while it was starting: %s", lastError(logFile))}
+				reason, known := lastError(logFile)
+				if known && firstStart {
+					_ = os.Remove(logFile) // the reason says it all
+				}
+				return startError{fmt.Errorf("the cluster ended while it was starting: %s", reason)}
 			case stage == readyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -103,17 +112,18 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	}
 }
 
-// lastError is the last line of the log that the command line wrote.
-func lastError(logFile string) string {
+// lastError is the last line of the log that the command line wrote; known is
+// false if there is none, and the log is all there is.
+func lastError(logFile string) (reason string, known bool) {
 	raw, err := os.ReadFile(logFile)
 	if err != nil {
-		return err.Error()
+		return err.Error(), false
 	}
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if after, ok := strings.CutPrefix(lines[i], "coracle: "); ok {
-			return after
+	for _, line := range slices.Backward(lines) {
+		if after, ok := strings.CutPrefix(line, "coracle: "); ok {
+			return after, true
 		}
 	}
-	return "see " + logFile
+	return "see " + logFile, false
 }
