@@ -8,8 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	watchapi "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -191,5 +195,40 @@ func TestNamespaceIsFoundByItsName(t *testing.T) {
 	defer w.Stop()
 	if event := <-w.ResultChan(); event.Object.(*corev1.Namespace).Name != "team" {
 		t.Errorf("watch: %v", event)
+	}
+}
+
+// The dynamic client, which speaks JSON and knows no types, sees the same.
+func TestDynamicClient(t *testing.T) {
+	s := apiservertest.Start(t)
+	client, err := dynamic.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("default")
+	watching, err := leases.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	lease := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "x"},
+		"spec": map[string]any{"holderIdentity": "me", "leaseDurationSeconds": int64(15)},
+	}}
+	if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-watching.ResultChan(); e.Type != watchapi.Added || e.Object.(*unstructured.Unstructured).GetName() != "x" {
+		t.Errorf("%+v", e)
+	}
+	list, err := leases.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.GetKind() != "LeaseList" {
+		t.Errorf("%v %v", list, err)
+	}
+	if err := leases.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	if e := <-watching.ResultChan(); e.Type != watchapi.Deleted {
+		t.Errorf("%+v", e)
 	}
 }
