@@ -21,6 +21,7 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	podsof "github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // Descriptor describes the controller.
@@ -106,26 +107,8 @@ func (c *endpoints) Run(ctx context.Context) error {
 }
 
 func (c *endpoints) podChanged(old, new *v1.Pod) {
-	var projection *endpointsliceutil.PodProjectionKey
-	switch {
-	case old == nil:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, new)
-	case new == nil:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, old)
-	default:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(old, new)
-	}
-	if projection == nil {
-		return
-	}
-	services, err := endpointsliceutil.GetServicesToUpdate(c.services, projection)
-	if err != nil {
-		return
-	}
-	for service := range services {
-		if key, err := cache.ParseObjectName(service); err == nil {
-			c.queue.Add(key)
-		}
+	for _, service := range podsof.ServicesOf(c.services, old, new) {
+		c.queue.Add(service)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	podsof "github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // Descriptor describes the controller.
@@ -91,26 +92,8 @@ func (c *slices) Run(ctx context.Context) error {
 }
 
 func (c *slices) podChanged(old, new *v1.Pod) {
-	var projection *endpointsliceutil.PodProjectionKey
-	switch {
-	case old == nil:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, new)
-	case new == nil:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(nil, old)
-	default:
-		projection = endpointsliceutil.GetPodUpdateProjectionKey(old, new)
-	}
-	if projection == nil {
-		return
-	}
-	services, err := endpointsliceutil.GetServicesToUpdate(c.services, projection)
-	if err != nil {
-		return
-	}
-	for service := range services {
-		if key, err := cache.ParseObjectName(service); err == nil {
-			c.queue.Add(key)
-		}
+	for _, service := range podsof.ServicesOf(c.services, old, new) {
+		c.queue.Add(service)
 	}
 }
 
