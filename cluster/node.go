@@ -55,6 +55,7 @@ func newNode(c *Cluster) (*node, error) {
 	k.Configuration.Port = int32(o.Ports.Kubelet)
 	k.Configuration.CgroupRoot = o.CgroupRoot
 	k.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
+	protectDisk(&k.Configuration, diskSize(o.DataDir))
 	if k.Configuration.ClusterDNS, err = clusterDNS(o.ServiceCIDR); err != nil {
 		return nil, err
 	}

@@ -150,8 +150,13 @@ func (k *Kubelet) merged() (*kubeletconfig.KubeletConfiguration, error) {
 	}
 	given := map[string]string{}
 	k.fs.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+	own := c.EvictionHard
+	c.EvictionHard = nil
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
 		return nil, fmt.Errorf("--config=%s: %w", k.ConfigFile, err)
+	}
+	if c.EvictionHard == nil {
+		c.EvictionHard = own
 	}
 	k.Configuration = c
 	for name, value := range given {

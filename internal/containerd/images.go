@@ -70,10 +70,11 @@ func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path str
 }
 
 // ImportImage loads the images of an archive (an OCI layout or `docker save`,
-// as a tar file) under the names it gives them.
+// as a tar file) under the names it gives them. They are pinned: image garbage
+// collection spares them, for there is no registry to get them from again.
 func (r *Runtime) ImportImage(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, r.program("ctr"), "--address", r.socket(), "--namespace", Namespace,
-		"images", "import", "--local", "--snapshotter", "overlayfs", path)
+		"images", "import", "--local", "--snapshotter", "overlayfs", "--label", "io.cri-containerd.pinned=pinned", path)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("importing image archive %s: %w: %s", path, err, strings.TrimSpace(string(output)))
 	}

@@ -50,6 +50,9 @@ func TestSessions(t *testing.T) {
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Defer(func() {
+				if failing, ok := env.T().(interface{ Failed() bool }); ok && failing.Failed() {
+					tell(t, binary, name, home)
+				}
 				for _, n := range []string{name, name + "-2"} {
 					down := exec.Command(binary, "down", "--name="+n)
 					down.Env = append(os.Environ(), "HOME="+home)
@@ -85,7 +88,19 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// command is the machine's kubectl, or the one in the binary.
+// tell logs what a cluster has to say of a session that failed.
+func tell(t *testing.T, binary, name, home string) {
+	for _, question := range []string{
+		"kubectl get pods -A -o wide", "kubectl get events -A", "kubectl describe nodes", "status --name=" + name,
+	} {
+		cmd := exec.Command(binary, strings.Fields(question)...)
+		cmd.Env = append(os.Environ(), "HOME="+home)
+		out, err := cmd.CombinedOutput()
+		t.Logf("coracle %s (%v):\n%s", question, err, out)
+	}
+}
+
+// kubectlCommand is the machine's kubectl, or the one in the binary.
 func kubectlCommand() []string {
 	if path, err := exec.LookPath("kubectl"); err == nil {
 		return []string{path}

@@ -2,11 +2,13 @@
 package cronjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
@@ -163,7 +165,9 @@ func (c *cronJobs) trim(ctx context.Context, cj *batch.CronJob, owned []*batch.J
 			continue
 		}
 		over := slices.DeleteFunc(slices.Clone(owned), func(j *batch.Job) bool { return end(j) != outcome || j.DeletionTimestamp != nil })
-		slices.SortFunc(over, func(a, b *batch.Job) int { return startOf(a).Compare(startOf(b)) })
+		slices.SortFunc(over, func(a, b *batch.Job) int {
+			return cmp.Or(startOf(a).Compare(startOf(b)), strings.Compare(a.Name, b.Name))
+		})
 		for len(over) > int(*limit) {
 			if err := c.delete(ctx, cj, over[0].Name); err != nil {
 				return err

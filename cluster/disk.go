@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+const (
+	// diskReserve is what must be free on the disk for pods to start and stay.
+	diskReserve = "1Gi"
+	// imageReserve is the free space, in bytes, below which unused images go.
+	imageReserve = 5 << 30
+)
+
+// protectDisk sets when a node of a cluster on one's own machine acts for its
+// disk: by what is free in bytes. Upstream's shares of the whole disk suit
+// machines that do nothing else; 10 % of a developer's disk is tens of
+// gigabytes, and a machine that is fuller than that is in good health.
+func protectDisk(k *kubeletconfig.KubeletConfiguration, diskBytes uint64) {
+	k.EvictionHard = map[string]string{
+		"memory.available": "100Mi",
+		"nodefs.available": diskReserve, "nodefs.inodesFree": "5%",
+		"imagefs.available": diskReserve, "imagefs.inodesFree": "5%",
+	}
+	high, low := imageThresholds(diskBytes)
+	k.ImageGCHighThresholdPercent, k.ImageGCLowThresholdPercent = &high, &low
+}
+
+// imageThresholds returns the use of a disk, in percent, from which unused
+// images are removed and down to which: never below upstream's 85 and 80.
+func imageThresholds(diskBytes uint64) (high, low int32) {
+	const upstreamHigh, upstreamLow = 85, 80
+	if diskBytes == 0 {
+		return upstreamHigh, upstreamLow
+	}
+	kept := min(int32(imageReserve*100/diskBytes)+1, 100)
+	return max(100-kept, upstreamHigh), max(100-2*kept, upstreamLow)
+}
+
+// diskSize is the size in bytes of the disk that a directory is or will be
+// on, and 0 if that cannot be told.
+func diskSize(dir string) uint64 {
+	for {
+		var fs unix.Statfs_t
+		err := unix.Statfs(dir, &fs)
+		if err == nil {
+			return fs.Blocks * uint64(fs.Bsize)
+		}
+		if parent := filepath.Dir(dir); os.IsNotExist(err) && parent != dir {
+			dir = parent
+			continue
+		}
+		return 0
+	}
+}

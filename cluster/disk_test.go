@@ -1,0 +1,27 @@
+package cluster
+
+import "testing"
+
+func TestImageThresholds(t *testing.T) {
+	for _, c := range []struct {
+		disk      uint64
+		high, low int32
+	}{
+		{0, 85, 80},
+		{8 << 30, 85, 80},
+		{40 << 30, 87, 80},
+		{100 << 30, 94, 88},
+		{1 << 40, 99, 98},
+	} {
+		if high, low := imageThresholds(c.disk); high != c.high || low != c.low || low >= high {
+			t.Errorf("a disk of %d GiB: %d and %d, want %d and %d", c.disk>>30, high, low, c.high, c.low)
+		}
+	}
+}
+
+func TestDiskSizeOfADirectoryToCome(t *testing.T) {
+	here := t.TempDir()
+	if want, got := diskSize(here), diskSize(here+"/not/yet"); want == 0 || got != want {
+		t.Errorf("%d, want that of its parent: %d", got, want)
+	}
+}
