@@ -41,6 +41,7 @@ func TestSessions(t *testing.T) {
 			if err := os.Mkdir(home, 0o755); err != nil {
 				return err
 			}
+			env.Values[outsideKey{}] = &outside{}
 			env.Setenv("HOME", home)
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
@@ -78,6 +79,10 @@ func TestSessions(t *testing.T) {
 			"nodeport":     nodeport,
 			"affinity":     affinity,
 			"different":    different,
+			"registry":     startRegistry,
+			"publish":      publish,
+			"healthserver": healthServer,
+			"serving":      serving,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition == "root" {
