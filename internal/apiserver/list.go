@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -47,43 +50,54 @@ func (q *request) page(options *internalversion.ListOptions) (*page, error) {
 	if options.ResourceVersion == "0" && options.Continue == "" {
 		limit = 0
 	}
-	return collect(start.snapshot, &s, start.after, limit)
+	p, err := collect(q.ctx, &start.view, &s, start.after, limit)
+	switch {
+	case errors.Is(err, store.ErrCompacted) && options.Continue != "":
+		return nil, errContinueExpired(start.after, s.namespace)
+	case errors.Is(err, store.ErrCompacted):
+		return nil, errExpired(listExpired)
+	}
+	return p, storeError(err, "list", q.endpoint.groupResource(), q.info.Name)
 }
 
-// collect takes one page out of a snapshot; limit 0 is everything.
-func collect(snapshot watchcache.Snapshot, s *selected, after watchcache.Position, limit int) (*page, error) {
-	p := &page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(snapshot.Revision, 10)}}
-	if s.everything() && s.namespace == "" && limit == 0 {
-		p.entries = make([]*watchcache.Entry, 0, snapshot.Len())
+// collect takes one page out of a view; limit 0 is everything.
+func collect(ctx context.Context, v *view, s *selected, after watchcache.Position, limit int) (*page, error) {
+	p := &page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(v.revision(), 10)}}
+	if v.snapshot != nil && s.everything() && s.namespace == "" && limit == 0 {
+		p.entries = make([]*watchcache.Entry, 0, v.snapshot.Len())
 	}
-	more := int64(0)
-	s.visit(snapshot, after, func(e *watchcache.Entry) bool {
-		if limit > 0 && len(p.entries) == limit {
-			more++
-			return s.everything()
+	more, about := false, limit
+	if about > 0 {
+		about++
+	}
+	if err := v.visit(ctx, s, after, about, func(e *watchcache.Entry) bool {
+		if more = limit > 0 && len(p.entries) == limit; !more {
+			p.entries = append(p.entries, e)
 		}
-		p.entries = append(p.entries, e)
-		return true
-	})
-	if more == 0 {
-		return p, nil
+		return !more
+	}); err != nil || !more {
+		return p, err
 	}
-	last := p.entries[len(p.entries)-1]
-	token, err := encodeToken(watchcache.Position{Namespace: last.Namespace, Name: last.Name}, s.namespace, snapshot.Revision)
+	last := p.entries[len(p.entries)-1].Position()
+	token, err := encodeToken(last, s.namespace, v.revision())
 	if err != nil {
 		return nil, err
 	}
 	p.meta.Continue = token
 	if s.everything() {
-		p.meta.RemainingItemCount = &more
+		remaining, err := v.count(ctx, s.namespace, last)
+		if err != nil {
+			return nil, err
+		}
+		p.meta.RemainingItemCount = &remaining
 	}
 	return p, nil
 }
 
 // listStart is where a list begins: a state and a position in it.
 type listStart struct {
-	snapshot watchcache.Snapshot
-	after    watchcache.Position
+	view  view
+	after watchcache.Position
 }
 
 // listStart applies resourceVersion, resourceVersionMatch and continue:
@@ -107,15 +121,10 @@ func (q *request) listStart(options *internalversion.ListOptions, namespace stri
 	if err := q.waitFor(options.ResourceVersion, "list"); err != nil {
 		return listStart{}, err
 	}
-	kind := q.endpoint.kind
 	if !exact {
-		return listStart{snapshot: kind.Snapshot()}, nil
+		return q.latest(watchcache.Position{}), nil
 	}
-	snapshot, ok := kind.SnapshotAt(revision)
-	if !ok {
-		return listStart{}, errExpired(listExpired)
-	}
-	return listStart{snapshot: snapshot}, nil
+	return q.asOf(revision, watchcache.Position{}), nil
 }
 
 func (q *request) continued(options *internalversion.ListOptions, namespace string) (listStart, error) {
@@ -126,21 +135,32 @@ func (q *request) continued(options *internalversion.ListOptions, namespace stri
 	if options.ResourceVersion != "" && options.ResourceVersion != "0" {
 		return listStart{}, apierrors.NewBadRequest(errRevisionGiven)
 	}
-	kind := q.endpoint.kind
 	if revision < 0 {
 		if err := q.waitFor("", "list"); err != nil {
 			return listStart{}, err
 		}
-		return listStart{kind.Snapshot(), after}, nil
+		return q.latest(after), nil
 	}
 	if err := q.waitForRevision(revision); err != nil {
 		return listStart{}, err
 	}
-	snapshot, ok := kind.SnapshotAt(revision)
-	if !ok {
-		return listStart{}, errContinueExpired(after, namespace)
+	return q.asOf(revision, after), nil
+}
+
+// latest begins in what the cache knows now.
+func (q *request) latest(after watchcache.Position) listStart {
+	snapshot := q.endpoint.kind.Snapshot()
+	return listStart{view{snapshot: &snapshot}, after}
+}
+
+// asOf begins in a past state: the cache's if it reaches back so far, else
+// the store's, which may have been compacted.
+func (q *request) asOf(revision int64, after watchcache.Position) listStart {
+	kind := q.endpoint.kind
+	if snapshot, ok := kind.SnapshotAt(revision); ok {
+		return listStart{view{snapshot: &snapshot}, after}
 	}
-	return listStart{snapshot, after}, nil
+	return listStart{view{past: kind.PastAt(revision)}, after}
 }
 
 // sendPage answers with a page in the form that the client wants.

@@ -93,26 +93,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A token that is too old answers 410 with one that goes on from now.
-func TestExpiredPage(t *testing.T) {
-	s := apiservertest.Start(t)
-	for _, name := range []string{"a", "b", "c"} {
-		mustCreate(t, s, mapsPath, configMap(name, "}"))
-	}
-	first, _ := listMaps(t, s, "limit=1")
-	mustCreate(t, s, mapsPath, configMap("d", "}"))
-	// A server that starts now does not know what was before.
-	s = apiservertest.StartOn(t, s.Store)
-	_, status := listMaps(t, s, "limit=1&continue="+url.QueryEscape(first.Continue))
-	if status == nil || status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired || status.Continue == "" {
-		t.Fatalf("%+v", status)
-	}
-	rest, status := listMaps(t, s, "continue="+url.QueryEscape(status.Continue))
-	if status != nil || namesOf(rest) != "b c d" {
-		t.Fatalf("%+v %+v", rest, status)
-	}
-}
-
 // A watch from before what the server knows ends with an error event.
 func TestExpiredWatch(t *testing.T) {
 	s := apiservertest.Start(t)

@@ -80,7 +80,7 @@ func (s *selected) inNamespace(e *watchcache.Entry) bool {
 // position, in key order, until it returns false.
 func (s *selected) visit(snapshot watchcache.Snapshot, after watchcache.Position, visit func(*watchcache.Entry) bool) {
 	if s.single() {
-		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && isAfter(e, after) {
+		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && e.Position().Compare(after) > 0 {
 			visit(e)
 		}
 		return
@@ -91,17 +91,10 @@ func (s *selected) visit(snapshot watchcache.Snapshot, after watchcache.Position
 		}
 		return visit(e)
 	}
-	if s.index.Field != "" && snapshot.Lookup(s.index.Field, s.index.Value, func(e *watchcache.Entry) bool {
-		return !isAfter(e, after) || filtered(e)
-	}) {
+	if s.index.Field != "" && snapshot.Lookup(s.index.Field, s.index.Value, after, filtered) {
 		return
 	}
 	snapshot.Ascend(s.namespace, after, filtered)
-}
-
-// isAfter says whether an entry comes after a position in key order.
-func isAfter(e *watchcache.Entry, p watchcache.Position) bool {
-	return e.Namespace > p.Namespace || e.Namespace == p.Namespace && e.Name > p.Name
 }
 
 // fieldsOf shows an object's selectable fields to a selector, finding out

@@ -136,12 +136,8 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 	marked := start.after
 	for {
 		events, revision, err := cursor.Next(ctx, wake)
-		ended := ctx.Err() != nil
-		if ended || err == nil && len(events) == 0 {
-			// What the cursor knew when it began to wait may be long ago.
-			events, revision, err = catchUp(cursor)
-		}
-		if err != nil {
+		ended := ctx.Err() != nil && errors.Is(err, ctx.Err())
+		if err != nil && !ended {
 			return w.end(err, revision)
 		}
 		err = w.sendEvents(events)
@@ -153,18 +149,6 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 			return nil //nolint:nilerr // the client is gone, or knows all that it waited for
 		}
 	}
-}
-
-// catchUp returns what a cursor can read without waiting, and up to which
-// revision that is everything.
-func catchUp(cursor *watchcache.Cursor) ([]*watchcache.Event, int64, error) {
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
-	events, revision, err := cursor.Next(done, nil)
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	return events, revision, err
 }
 
 // forward passes ticks on until the context ends; stop waits for the end.

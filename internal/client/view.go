@@ -69,7 +69,7 @@ func (v *view) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runti
 		return true
 	}
 	for _, r := range v.requirements() {
-		if r.positive && snapshot.Lookup(r.field, r.value, visit) {
+		if r.positive && snapshot.Lookup(r.field, r.value, watchcache.Position{}, visit) {
 			return list, nil
 		}
 	}

@@ -186,7 +186,7 @@ func TestSnapshotsOfThePast(t *testing.T) {
 				out += fmt.Sprintf("%s@%d ", e.Name, e.Revision)
 				return true
 			})
-			s.Lookup("spec.nodeName", "n1", func(e *watchcache.Entry) bool {
+			s.Lookup("spec.nodeName", "n1", watchcache.Position{}, func(e *watchcache.Entry) bool {
 				out += fmt.Sprintf("n1:%s ", e.Name)
 				return true
 			})

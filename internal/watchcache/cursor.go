@@ -38,27 +38,29 @@ func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 }
 
 // Next waits for events after the cursor and returns them all, and the
-// revision up to which the kind is known now (for bookmarks). It returns
+// revision up to which the kind is known with them (for bookmarks). It returns
 // without events when only the wait ended: ctx done (its error) or wake
-// received. store.ErrCompacted says that the log has moved past the cursor,
-// ErrRemoved that the resource is gone.
+// received; what came until then it returns all the same. store.ErrCompacted
+// says that the log has moved past the cursor, ErrRemoved that the resource
+// is gone.
 func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Event, revision int64, err error) {
-	for {
+	for woken := false; ; {
 		// Known is read before the log, so that no event up to it is missed.
 		known := c.kind.cache.revision.load()
 		events, more, err := c.read()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, known, err
-		}
-		if len(events) > 0 {
-			return events, max(known, events[len(events)-1].Revision), nil
+		case len(events) > 0:
+			return events, max(known, events[len(events)-1].Revision), ctx.Err()
+		case woken || ctx.Err() != nil:
+			return nil, known, ctx.Err()
 		}
 		select {
 		case <-more:
 		case <-wake:
-			return nil, known, nil
+			woken = true
 		case <-ctx.Done():
-			return nil, known, ctx.Err()
 		}
 	}
 }

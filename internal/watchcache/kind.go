@@ -51,7 +51,7 @@ func (k *Kind) Get(namespace, name string) (*Entry, bool) {
 // Lookup visits the objects whose indexed field (resource.Indexed) has value,
 // as of now. ok is false if there is no such index.
 func (k *Kind) Lookup(field, value string, visit func(*Entry) bool) (ok bool) {
-	return k.Snapshot().Lookup(field, value, visit)
+	return k.Snapshot().Lookup(field, value, Position{}, visit)
 }
 
 // change is one write, decoded: entry is nil for a deletion, for which last

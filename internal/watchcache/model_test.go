@@ -3,7 +3,8 @@ package watchcache_test
 import (
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,14 +47,21 @@ func (h history) state(revision int64) map[watchcache.Position]write {
 }
 
 func (h history) render(revision int64, node string) string {
-	var lines []string
+	lines := map[string]string{}
 	for at, w := range h.state(revision) {
 		if node == "*" || w.node == node {
-			lines = append(lines, fmt.Sprintf("%s/%s@%d", at.Namespace, at.Name, w.revision))
+			lines[pods.Key(at.Namespace, at.Name)] = line(at, w.revision)
 		}
 	}
-	sort.Strings(lines)
-	return strings.Join(lines, " ")
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(lines)) {
+		b.WriteString(lines[key])
+	}
+	return b.String()
+}
+
+func line(at watchcache.Position, revision int64) string {
+	return fmt.Sprintf("%s/%s@%d ", at.Namespace, at.Name, revision)
 }
 
 // events are the writes after a revision that touch a scope.
@@ -237,6 +245,7 @@ func againstModel(t *rapid.T) {
 		if !ok {
 			t.Fatalf("no snapshot at %d, the log begins at %d", revision, floor)
 		}
+		checkPast(t, k, s)
 		for _, n := range []string{"*", "n1"} {
 			if got, want := render(s, n), h.render(revision, n); got != want {
 				t.Fatalf("at %d on %q: %q, want %q", revision, n, got, want)
@@ -256,18 +265,51 @@ func againstModel(t *rapid.T) {
 	}
 }
 
-// render lists a snapshot, or its index for a node.
+// render lists a snapshot, or its index for a node, in the order in which it is visited.
 func render(s watchcache.Snapshot, node string) string {
-	var lines []string
+	var b strings.Builder
 	visit := func(e *watchcache.Entry) bool {
-		lines = append(lines, fmt.Sprintf("%s/%s@%d", e.Namespace, e.Name, e.Revision))
+		b.WriteString(line(e.Position(), e.Revision))
 		return true
 	}
 	if node == "*" {
 		s.Ascend("", watchcache.Position{}, visit)
 	} else {
-		s.Lookup("spec.nodeName", node, visit)
+		s.Lookup("spec.nodeName", node, watchcache.Position{}, visit)
 	}
-	sort.Strings(lines)
-	return strings.Join(lines, " ")
+	return b.String()
+}
+
+// checkPast compares what the store kept of a revision with a snapshot of it:
+// every page after every position, and how many come after it.
+func checkPast(t *rapid.T, k *watchcache.Kind, s watchcache.Snapshot) {
+	past := k.PastAt(s.Revision)
+	afters := []watchcache.Position{{}, {Namespace: "a", Name: "x-y"}, {Namespace: "a-b", Name: "z"}}
+	for _, namespace := range []string{"", "a", "a-b"} {
+		for _, after := range afters {
+			if namespace != "" && after.Namespace != "" && namespace != after.Namespace {
+				continue
+			}
+			var want, got strings.Builder
+			n := 0
+			s.Ascend(namespace, after, func(e *watchcache.Entry) bool {
+				n++
+				want.WriteString(line(e.Position(), e.Revision))
+				return true
+			})
+			if err := past.Ascend(t.Context(), namespace, after, 1, func(e *watchcache.Entry) bool {
+				got.WriteString(line(e.Position(), e.Revision))
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != want.String() {
+				t.Fatalf("namespace %q after %v at %d: the store has %s, the cache %s", namespace, after, s.Revision, got.String(), want.String())
+			}
+			inStore, err := past.Count(t.Context(), namespace, after)
+			if err != nil || int(inStore) != n || s.Count(namespace, after) != n {
+				t.Fatalf("namespace %q after %v at %d: %d objects, counted %d and %d in the store (%v)", namespace, after, s.Revision, n, s.Count(namespace, after), inStore, err)
+			}
+		}
+	}
 }

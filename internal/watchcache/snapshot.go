@@ -1,5 +1,7 @@
 package watchcache
 
+import "sort"
+
 // Snapshot is the state of a kind at Revision. It never changes.
 type Snapshot struct {
 	Revision int64
@@ -20,14 +22,14 @@ func (s Snapshot) Get(namespace, name string) (*Entry, bool) {
 // visit returns false.
 func (s Snapshot) Ascend(namespace string, after Position, visit func(*Entry) bool) {
 	start := after
-	if first := (Position{Namespace: namespace}); start.compare(first) < 0 {
+	if first := (Position{Namespace: namespace}); start.Compare(first) < 0 {
 		start = first
 	}
 	s.state.entries.Ascend(&Entry{Namespace: start.Namespace, Name: start.Name}, func(e *Entry) bool {
 		if namespace != "" && e.Namespace != namespace {
 			return false
 		}
-		if e.position() == after {
+		if e.Position() == after {
 			return true
 		}
 		e.seal.check(e.Object)
@@ -35,16 +37,41 @@ func (s Snapshot) Ascend(namespace string, after Position, visit func(*Entry) bo
 	})
 }
 
-// Lookup visits the objects whose indexed field (resource.Indexed) has value,
-// in key order, until visit returns false. ok is false if there is no such index.
-func (s Snapshot) Lookup(field, value string, visit func(*Entry) bool) (ok bool) {
+// Count is how many objects of one namespace ("" is all) come after a
+// position. It costs the same however many they are, but for a logarithm.
+func (s Snapshot) Count(namespace string, after Position) int {
+	entries := s.state.entries
+	begin := s.rank(func(e *Entry) bool { return e.Position().Compare(after) > 0 })
+	if namespace == "" {
+		return entries.Len() - begin
+	}
+	first := Position{Namespace: namespace}
+	begin = max(begin, s.rank(func(e *Entry) bool { return e.Position().Compare(first) > 0 }))
+	return s.rank(func(e *Entry) bool { return e.Namespace != namespace && e.Position().Compare(first) > 0 }) - begin
+}
+
+// rank is how many objects come before the first that is beyond a border.
+func (s Snapshot) rank(beyond func(*Entry) bool) int {
+	return sort.Search(s.state.entries.Len(), func(i int) bool {
+		e, _ := s.state.entries.GetAt(i)
+		return beyond(e)
+	})
+}
+
+// Lookup visits the objects after a position whose indexed field
+// (resource.Indexed) has value, in key order, until visit returns false. ok is
+// false if there is no such index.
+func (s Snapshot) Lookup(field, value string, after Position, visit func(*Entry) bool) (ok bool) {
 	for i, f := range s.state.fields {
 		if f != field {
 			continue
 		}
-		s.state.indexes[i].Ascend(indexed{value, &Entry{}}, func(x indexed) bool {
+		s.state.indexes[i].Ascend(indexed{value, &Entry{Namespace: after.Namespace, Name: after.Name}}, func(x indexed) bool {
 			if x.value != value {
 				return false
+			}
+			if x.entry.Position() == after {
+				return true
 			}
 			x.entry.seal.check(x.entry.Object)
 			return visit(x.entry)

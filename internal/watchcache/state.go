@@ -9,9 +9,9 @@ import (
 // Position is a place in key order.
 type Position struct{ Namespace, Name string }
 
-// compare orders positions as the store orders their keys, in which a '/'
+// Compare orders positions as the store orders their keys, in which a '/'
 // stands between the two: "a-b/x" comes before "a/x".
-func (p Position) compare(q Position) int {
+func (p Position) Compare(q Position) int {
 	if p.Namespace == q.Namespace {
 		return strings.Compare(p.Name, q.Name)
 	}
@@ -25,7 +25,8 @@ func (p Position) compare(q Position) int {
 	return '/' - int(q.Namespace[common])
 }
 
-func (e *Entry) position() Position { return Position{e.Namespace, e.Name} }
+// Position is where the entry stands in key order.
+func (e *Entry) Position() Position { return Position{e.Namespace, e.Name} }
 
 // indexed is an entry under the value of one of its fields.
 type indexed struct {
@@ -43,13 +44,13 @@ type state struct {
 func newState(fields []string) state {
 	options := btree.Options{NoLocks: true}
 	s := state{fields: fields, indexes: make([]*btree.BTreeG[indexed], len(fields))}
-	s.entries = btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.position().compare(b.position()) < 0 }, options)
+	s.entries = btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Position().Compare(b.Position()) < 0 }, options)
 	for i := range fields {
 		s.indexes[i] = btree.NewBTreeGOptions(func(a, b indexed) bool {
 			if a.value != b.value {
 				return a.value < b.value
 			}
-			return a.entry.position().compare(b.entry.position()) < 0
+			return a.entry.Position().Compare(b.entry.Position()) < 0
 		}, options)
 	}
 	return s
@@ -104,7 +105,7 @@ func (s *state) undo(events []*Event) {
 		if e := events[i]; e.Previous != nil {
 			s.set(e.Previous)
 		} else {
-			s.remove(e.Entry.position())
+			s.remove(e.Entry.Position())
 		}
 	}
 }

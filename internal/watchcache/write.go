@@ -46,7 +46,7 @@ func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*E
 	if last == nil || last == old.Object {
 		last = atRevision(old.Object, old.Revision)
 	}
-	lent := k.loans.lend(old.position(), last, nil)
+	lent := k.loans.lend(old.Position(), last, nil)
 	revision, err := k.cache.store.Delete(ctx, r.Key(old.Namespace, old.Name), old.Revision)
 	if err != nil {
 		k.loans.failed(lent)

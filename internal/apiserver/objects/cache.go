@@ -39,11 +39,11 @@ func (c cached) All(namespace string) iter.Seq[resource.Object] {
 func (c cached) Lookup(field, value string) (iter.Seq[resource.Object], bool) {
 	s := c.kind.Snapshot()
 	// Whether there is an index is known without visiting anything.
-	if !s.Lookup(field, value, func(*watchcache.Entry) bool { return false }) {
+	if !s.Lookup(field, value, watchcache.Position{}, func(*watchcache.Entry) bool { return false }) {
 		return nil, false
 	}
 	return func(yield func(resource.Object) bool) {
-		s.Lookup(field, value, func(e *watchcache.Entry) bool { return yield(e.Object) })
+		s.Lookup(field, value, watchcache.Position{}, func(e *watchcache.Entry) bool { return yield(e.Object) })
 	}, true
 }
 
