@@ -66,9 +66,10 @@ func New(env *controller.Env, kind Kind) (*Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
+	owners := own.Follower[*v1.Pod]{Kind: c.kind.GroupVersionKind, Wake: c.queue.Add, Orphaned: c.wakeAdopters, Ledger: c.expected}
 	return controller.Serve(ctx, c.env, []controller.Source{
 		controller.On(c.kind.Informer, c.setChanged),
-		controller.On(c.pods, c.podChanged),
+		controller.On(c.pods, owners.Changed),
 	}, c.queue.Workers(c.kind.Workers))
 }
 
@@ -81,53 +82,6 @@ func (c *Controller) setChanged(old, new runtime.Object) {
 		c.expected.Forget(c.kind.View(old).UID)
 	}
 	c.queue.Add(cache.MetaObjectToName(set.(metav1.Object)))
-}
-
-func (c *Controller) podChanged(old, new *v1.Pod) {
-	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
-		return
-	}
-	var oldOwner, newOwner *metav1.OwnerReference
-	if old != nil {
-		oldOwner = c.owner(old)
-	}
-	if new != nil {
-		newOwner = c.owner(new)
-	}
-	switch {
-	case new == nil:
-		if oldOwner != nil {
-			c.expected.ObserveDeletion(oldOwner.UID, old.UID)
-		}
-	case newOwner != nil:
-		if old == nil {
-			c.expected.ObserveCreation(newOwner.UID)
-		}
-		if new.DeletionTimestamp != nil {
-			c.expected.ObserveDeletion(newOwner.UID, new.UID)
-		}
-		c.queue.Add(controller.Key{Namespace: new.Namespace, Name: newOwner.Name})
-	case metav1.GetControllerOfNoCopy(new) == nil:
-		if old == nil || oldOwner != nil || !labels.Equals(old.Labels, new.Labels) {
-			c.wakeAdopters(new)
-		}
-	}
-	if oldOwner != nil && (newOwner == nil || newOwner.UID != oldOwner.UID) {
-		c.queue.Add(controller.Key{Namespace: old.Namespace, Name: oldOwner.Name})
-	}
-}
-
-// owner returns the reference to a pod's controlling owner if that is of the
-// controller's kind.
-func (c *Controller) owner(p *v1.Pod) *metav1.OwnerReference {
-	ref := metav1.GetControllerOfNoCopy(p)
-	if ref == nil || ref.Kind != c.kind.GroupVersionKind.Kind {
-		return nil
-	}
-	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || gv.Group != c.kind.GroupVersionKind.Group {
-		return nil
-	}
-	return ref
 }
 
 // wakeAdopters queues the sets whose selector matches a pod without an owner.

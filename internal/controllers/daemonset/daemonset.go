@@ -84,6 +84,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *daemonSets) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
+	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
 	return controller.Serve(ctx, c.env, []controller.Source{
 		controller.On(informers.Apps().V1().DaemonSets().Informer(), func(old, new *apps.DaemonSet) {
 			if new == nil {
@@ -92,56 +93,23 @@ func (c *daemonSets) Run(ctx context.Context) error {
 			}
 			c.queue.Add(cache.MetaObjectToName(new))
 		}),
-		controller.On(c.pods, c.podChanged),
+		controller.On(c.pods, owners.Changed),
 		controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 		controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
 	}, c.queue.Workers(c.env.Options.ConcurrentDaemonSetSyncs))
 }
 
-func (c *daemonSets) podChanged(old, new *v1.Pod) {
-	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
-		return
-	}
-	if old != nil {
-		if ref := owner(old); ref != nil {
-			if new == nil {
-				c.expected.ObserveDeletion(ref.UID, old.UID)
-			}
-			c.queue.Add(controller.Key{Namespace: old.Namespace, Name: ref.Name})
-		}
-	}
-	if new == nil {
-		return
-	}
-	if ref := owner(new); ref != nil {
-		if old == nil {
-			c.expected.ObserveCreation(ref.UID)
-		}
-		if new.DeletionTimestamp != nil {
-			c.expected.ObserveDeletion(ref.UID, new.UID)
-		}
-		c.queue.Add(controller.Key{Namespace: new.Namespace, Name: ref.Name})
-		return
-	}
-	if metav1.GetControllerOfNoCopy(new) != nil {
-		return
-	}
-	all, err := c.sets.DaemonSets(new.Namespace).List(labels.Everything())
+// orphaned queues the sets that would adopt a pod.
+func (c *daemonSets) orphaned(pod *v1.Pod) {
+	all, err := c.sets.DaemonSets(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, set := range all {
-		if s, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && !s.Empty() && s.Matches(labels.Set(new.Labels)) {
+		if own.Selects(set.Spec.Selector, pod) {
 			c.queue.Add(cache.MetaObjectToName(set))
 		}
 	}
-}
-
-func owner(p *v1.Pod) *metav1.OwnerReference {
-	if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
-		return ref
-	}
-	return nil
 }
 
 // nodeChanged queues the sets for which a node began or ceased to fit.

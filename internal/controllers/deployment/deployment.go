@@ -68,38 +68,26 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *deployments) Run(ctx context.Context) error {
+	owners := own.Follower[*apps.ReplicaSet]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
 	return controller.Serve(ctx, c.env, []controller.Source{
 		controller.On(c.env.Client.Informers.Apps().V1().Deployments().Informer(), func(old, new *apps.Deployment) {
 			if new != nil {
 				c.queue.Add(cache.MetaObjectToName(new))
 			}
 		}),
-		controller.On(c.replicaSets, c.replicaSetChanged),
+		controller.On(c.replicaSets, owners.Changed),
 		controller.On(c.pods, c.podChanged),
 	}, c.queue.Workers(c.env.Options.ConcurrentDeploymentSyncs))
 }
 
-func (c *deployments) replicaSetChanged(old, new *apps.ReplicaSet) {
-	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
-		return
-	}
-	for _, rs := range []*apps.ReplicaSet{old, new} {
-		if rs == nil {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(rs); ref != nil && ref.Kind == kind.Kind {
-			c.queue.Add(controller.Key{Namespace: rs.Namespace, Name: ref.Name})
-		}
-	}
-	if new == nil || metav1.GetControllerOfNoCopy(new) != nil {
-		return
-	}
-	all, err := c.deployments.Deployments(new.Namespace).List(labels.Everything())
+// orphaned queues the Deployments that would adopt a ReplicaSet.
+func (c *deployments) orphaned(rs *apps.ReplicaSet) {
+	all, err := c.deployments.Deployments(rs.Namespace).List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, d := range all {
-		if s, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil && !s.Empty() && s.Matches(labels.Set(new.Labels)) {
+		if own.Selects(d.Spec.Selector, rs) {
 			c.queue.Add(cache.MetaObjectToName(d))
 		}
 	}

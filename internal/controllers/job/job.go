@@ -83,6 +83,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *jobs) Run(ctx context.Context) error {
+	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
 	return controller.Serve(ctx, c.env, []controller.Source{
 		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(old, new *batch.Job) {
 			if new == nil {
@@ -94,40 +95,18 @@ func (c *jobs) Run(ctx context.Context) error {
 			}
 			c.queue.Add(cache.MetaObjectToName(new))
 		}),
-		controller.On(c.pods, c.podChanged),
+		controller.On(c.pods, owners.Changed),
 	}, c.queue.Workers(c.env.Options.ConcurrentJobSyncs))
 }
 
-func (c *jobs) podChanged(old, new *v1.Pod) {
-	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
-		return
-	}
-	for _, p := range []*v1.Pod{old, new} {
-		if p == nil {
-			continue
-		}
-		ref := metav1.GetControllerOfNoCopy(p)
-		if ref == nil || ref.Kind != kind.Kind {
-			continue
-		}
-		switch {
-		case old == nil:
-			c.expected.ObserveCreation(ref.UID)
-		case new == nil || new.DeletionTimestamp != nil:
-			c.expected.ObserveDeletion(ref.UID, p.UID)
-		}
-		c.queue.Add(controller.Key{Namespace: p.Namespace, Name: ref.Name})
-	}
-	// A pod whose Job was deleted and orphaned it keeps no finalizer of ours.
-	if new == nil || metav1.GetControllerOfNoCopy(new) != nil {
-		return
-	}
-	all, err := c.jobs.Jobs(new.Namespace).List(labels.Everything())
+// orphaned queues the Jobs that would adopt a pod.
+func (c *jobs) orphaned(pod *v1.Pod) {
+	all, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, job := range all {
-		if s, err := metav1.LabelSelectorAsSelector(job.Spec.Selector); err == nil && !s.Empty() && s.Matches(labels.Set(new.Labels)) {
+		if own.Selects(job.Spec.Selector, pod) {
 			c.queue.Add(cache.MetaObjectToName(job))
 		}
 	}

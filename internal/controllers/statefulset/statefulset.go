@@ -64,39 +64,27 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *statefulSets) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
+	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
 	return controller.Serve(ctx, c.env, []controller.Source{
 		controller.On(informers.Apps().V1().StatefulSets().Informer(), func(_, set *apps.StatefulSet) {
 			if set != nil {
 				c.queue.Add(cache.MetaObjectToName(set))
 			}
 		}),
-		controller.On(c.pods, c.podChanged),
+		controller.On(c.pods, owners.Changed),
 		controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
 		controller.Reads(informers.Core().V1().PersistentVolumeClaims().Informer()),
 	}, c.queue.Workers(c.env.Options.ConcurrentStatefulSetSyncs))
 }
 
-func (c *statefulSets) podChanged(old, new *v1.Pod) {
-	if old != nil && new != nil && old.ResourceVersion == new.ResourceVersion {
-		return
-	}
-	for _, p := range []*v1.Pod{old, new} {
-		if p == nil {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
-			c.queue.Add(controller.Key{Namespace: p.Namespace, Name: ref.Name})
-		}
-	}
-	if new == nil || metav1.GetControllerOfNoCopy(new) != nil {
-		return
-	}
-	all, err := c.sets.StatefulSets(new.Namespace).List(labels.Everything())
+// orphaned queues the set whose pod a pod without an owner is by its name.
+func (c *statefulSets) orphaned(pod *v1.Pod) {
+	all, err := c.sets.StatefulSets(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, set := range all {
-		if _, ok := ordinalOf(set, new); ok {
+		if _, ok := ordinalOf(set, pod); ok {
 			c.queue.Add(cache.MetaObjectToName(set))
 		}
 	}
