@@ -181,11 +181,11 @@ func TestStatusAndScaleWriters(t *testing.T) {
 	}
 	must(t, c.Create(ctx, pod))
 	status := pod.DeepCopy()
-	status.Labels = map[string]string{"ignored": "by status"}
+	status.Spec.NodeName = "ignored"
 	status.Status.Phase, status.Status.Message = corev1.PodRunning, "written by status"
 	must(t, c.Status().Update(ctx, status))
-	if status.Status.Message != "written by status" || status.Labels != nil {
-		t.Errorf("status update: message %q, labels %v", status.Status.Message, status.Labels)
+	if status.Status.Message != "written by status" || status.Spec.NodeName != "absent" {
+		t.Errorf("status update: message %q, node %q", status.Status.Message, status.Spec.NodeName)
 	}
 	before := status.DeepCopy()
 	status.Status.Reason = "Patched"
