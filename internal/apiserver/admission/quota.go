@@ -7,14 +7,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
-	quota "k8s.io/apiserver/pkg/quota/v1"
+	resources "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/quota"
 	"github.com/coracle-io/coracle/internal/store"
 )
 
@@ -70,9 +72,9 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 	if none {
 		return nil
 	}
-	delta := usage(a.GetResource().GroupResource(), a.GetObject())
+	delta := takes(a, a.GetObject())
 	if a.GetOperation() == admission.Update {
-		delta = quota.SubtractWithNonNegativeResult(delta, usage(a.GetResource().GroupResource(), a.GetOldObject()))
+		delta = resources.SubtractWithNonNegativeResult(delta, takes(a, a.GetOldObject()))
 	}
 	defer p.lock(a.GetNamespace())()
 	var names []string
@@ -93,6 +95,12 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 		}
 	}
 	return nil
+}
+
+// takes is what one of the write's objects takes from quotas, however long
+// its deletion lasts already.
+func takes(a admission.Attributes, obj any) corev1.ResourceList {
+	return quota.Usage(a.GetResource().GroupResource(), obj, time.Time{})
 }
 
 type charge struct {
@@ -134,10 +142,10 @@ func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name
 // delta that was; nil if the quota does not care. The error says what is
 // exceeded or left out.
 func fits(q *corev1.ResourceQuota, a admission.Attributes, delta corev1.ResourceList) (next *corev1.ResourceQuota, amount corev1.ResourceList, err error) {
-	if selected, err := inScope(q, a.GetObject()); err != nil || !selected {
-		return nil, nil, err
+	if !quota.Selects(q, a.GetObject()) {
+		return nil, nil, nil
 	}
-	all := usage(a.GetResource().GroupResource(), a.GetObject())
+	all := takes(a, a.GetObject())
 	limited := limitedBy(q, all, a.GetObject())
 	if len(limited) == 0 {
 		return nil, nil, unknown(q, a, all)
@@ -150,17 +158,17 @@ func fits(q *corev1.ResourceQuota, a admission.Attributes, delta corev1.Resource
 	if err := unknown(q, a, all); err != nil {
 		return nil, nil, err
 	}
-	requested := quota.RemoveZeros(quota.Mask(delta, limited))
+	requested := resources.RemoveZeros(resources.Mask(delta, limited))
 	if len(requested) == 0 {
 		return nil, nil, nil
 	}
-	used := quota.Add(q.Status.Used, requested)
-	if ok, exceeded := quota.LessThanOrEqual(quota.Mask(used, quota.ResourceNames(requested)), q.Status.Hard); !ok {
+	used := resources.Add(q.Status.Used, requested)
+	if ok, exceeded := resources.LessThanOrEqual(resources.Mask(used, resources.ResourceNames(requested)), q.Status.Hard); !ok {
 		return nil, nil, refused(a, "exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
-			describeList(quota.Mask(requested, exceeded)), describeList(quota.Mask(q.Status.Used, exceeded)), describeList(quota.Mask(q.Status.Hard, exceeded)))
+			describeList(resources.Mask(requested, exceeded)), describeList(resources.Mask(q.Status.Used, exceeded)), describeList(resources.Mask(q.Status.Hard, exceeded)))
 	}
 	next = q.DeepCopy()
-	next.Status.Used = quota.Mask(used, quota.ResourceNames(q.Status.Hard))
+	next.Status.Used = resources.Mask(used, resources.ResourceNames(q.Status.Hard))
 	return next, requested, nil
 }
 
@@ -197,7 +205,7 @@ func (p *resourceQuota) giveBack(ctx context.Context, charged []charge) error {
 				break
 			}
 			next := q.DeepCopy()
-			next.Status.Used = quota.Mask(quota.SubtractWithNonNegativeResult(q.Status.Used, c.amount), quota.ResourceNames(q.Status.Hard))
+			next.Status.Used = resources.Mask(resources.SubtractWithNonNegativeResult(q.Status.Used, c.amount), resources.ResourceNames(q.Status.Hard))
 			if err = p.updater.Update(ctx, next, q); !errors.Is(err, store.ErrConflict) {
 				break
 			}

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/quota"
 )
 
 // defaultTolerationPeriod is how long a pod stays on a node that is not ready
@@ -63,7 +65,7 @@ func (extendedResourceToleration) Admit(_ context.Context, a admission.Attribute
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for name := range list[i].Resources.Requests {
-				if extendedResource(name) {
+				if quota.Extended(name) {
 					resources.Insert(string(name))
 				}
 			}

@@ -1,0 +1,144 @@
+package quota
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Selects says whether the object is one that the quota's scopes select.
+// Without scopes a quota selects everything; with scopes nothing that they
+// say nothing about.
+func Selects(q *corev1.ResourceQuota, obj any) bool {
+	for _, s := range requirements(q) {
+		selected := false
+		switch o := obj.(type) {
+		case *corev1.Pod:
+			selected = selectsPod(s, o)
+		case *corev1.PersistentVolumeClaim:
+			selected = s.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && matches(s, attributesClasses(o)...)
+		}
+		if !selected {
+			return false
+		}
+	}
+	return true
+}
+
+// Scoped says whether the quota selects by scopes at all.
+func Scoped(q *corev1.ResourceQuota) bool {
+	return len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0
+}
+
+func requirements(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
+	var all []corev1.ScopedResourceSelectorRequirement
+	for _, s := range q.Spec.Scopes {
+		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
+	}
+	if q.Spec.ScopeSelector != nil {
+		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
+	}
+	return all
+}
+
+func selectsPod(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
+	terminating := pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
+	switch s.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return terminating
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return !terminating
+	case corev1.ResourceQuotaScopeBestEffort:
+		return bestEffort(pod)
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return !bestEffort(pod)
+	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return crossNamespace(pod.Spec.Affinity)
+	case corev1.ResourceQuotaScopePriorityClass:
+		if pod.Spec.PriorityClassName == "" {
+			return matches(s)
+		}
+		return matches(s, pod.Spec.PriorityClassName)
+	}
+	return false
+}
+
+// matches says whether any of an object's values satisfies a requirement, by
+// the rules of label selectors: without a value NotIn and DoesNotExist hold.
+func matches(s corev1.ScopedResourceSelectorRequirement, have ...string) bool {
+	if len(have) == 0 {
+		return s.Operator == corev1.ScopeSelectorOpDoesNotExist || s.Operator == corev1.ScopeSelectorOpNotIn
+	}
+	return slices.ContainsFunc(have, func(v string) bool {
+		switch s.Operator {
+		case corev1.ScopeSelectorOpExists:
+			return true
+		case corev1.ScopeSelectorOpIn:
+			return slices.Contains(s.Values, v)
+		case corev1.ScopeSelectorOpNotIn:
+			return !slices.Contains(s.Values, v)
+		}
+		return false
+	})
+}
+
+// attributesClasses are the volume attributes classes that a claim asks for,
+// has, or is being changed to.
+func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
+	var names []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if c.Spec.VolumeAttributesClassName != nil {
+		add(*c.Spec.VolumeAttributesClassName)
+	}
+	if c.Status.CurrentVolumeAttributesClassName != nil {
+		add(*c.Status.CurrentVolumeAttributesClassName)
+	}
+	if m := c.Status.ModifyVolumeStatus; m != nil {
+		add(m.TargetVolumeAttributesClassName)
+	}
+	return names
+}
+
+// bestEffort says whether neither the pod nor a container states cpu or memory.
+func bestEffort(pod *corev1.Pod) bool {
+	stated := func(lists ...corev1.ResourceList) bool {
+		return slices.ContainsFunc(lists, func(l corev1.ResourceList) bool {
+			return !l.Cpu().IsZero() || !l.Memory().IsZero()
+		})
+	}
+	if r := pod.Spec.Resources; r != nil && stated(r.Requests, r.Limits) {
+		return false
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if stated(list[i].Resources.Requests, list[i].Resources.Limits) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func crossNamespace(a *corev1.Affinity) bool {
+	if a == nil {
+		return false
+	}
+	var terms []corev1.PodAffinityTerm
+	collect := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		terms = append(terms, required...)
+		for _, w := range preferred {
+			terms = append(terms, w.PodAffinityTerm)
+		}
+	}
+	if p := a.PodAffinity; p != nil {
+		collect(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		collect(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+}

@@ -1,0 +1,164 @@
+// Package quota says what objects take from the ResourceQuotas of their
+// namespace, for the admission that charges a write before it happens and for
+// the controller that counts what is there.
+//
+//	Tracked  which resource's objects a name in spec.hard counts
+//	Selects  whether a quota's scopes select an object
+//	Usage    what one object takes
+package quota
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Usage is what an object of the resource takes from a quota at a time: it
+// counts as one object, plus what it asks for. A pod that has ended, or whose
+// grace period is over, takes nothing but its place among count/pods. Objects
+// of which only the metadata is known count as objects.
+func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	used := corev1.ResourceList{CountName(gr): one}
+	pod, isPod := obj.(*corev1.Pod)
+	if isPod && finished(pod, now) {
+		return used
+	}
+	if name, ok := plainNames[gr]; ok {
+		used[name] = one
+	}
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		podUsage(used, o)
+	case *corev1.Service:
+		serviceUsage(used, o)
+	case *corev1.PersistentVolumeClaim:
+		claimUsage(used, o, one)
+	case *resourcev1.ResourceClaim:
+		deviceUsage(used, o)
+	}
+	return used
+}
+
+// finished says whether a pod needs nothing any longer: it has ended, or it
+// should have by now, and its node does not answer.
+func finished(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
+		return false
+	}
+	return now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+}
+
+func podUsage(used corev1.ResourceList, pod *corev1.Pod) {
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		switch {
+		case computed(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			used[name] = q
+			used[corev1.DefaultResourceRequestsPrefix+name] = q
+		case Extended(name):
+			used[corev1.DefaultResourceRequestsPrefix+name] = q
+		}
+	}
+	for name, q := range resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}) {
+		if computed(name) {
+			used["limits."+name] = q
+		}
+	}
+}
+
+// computed are the resources that quotas limit both as requests and as limits.
+func computed(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
+}
+
+// Extended says whether a resource is one that Kubernetes itself does not
+// know, such as a device plugin's.
+func Extended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
+}
+
+func serviceUsage(used corev1.ResourceList, s *corev1.Service) {
+	ports, balancers := 0, int64(0)
+	switch s.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		ports = len(s.Spec.Ports)
+	case corev1.ServiceTypeLoadBalancer:
+		balancers = 1
+		for _, p := range s.Spec.Ports {
+			if s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts || p.NodePort != 0 {
+				ports++
+			}
+		}
+	}
+	used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(int64(ports), resource.DecimalSI)
+	used[corev1.ResourceServicesLoadBalancers] = *resource.NewQuantity(balancers, resource.DecimalSI)
+}
+
+// What a claim takes is also counted under its class's name with these.
+const (
+	ofStorageClass = ".storageclass.storage.k8s.io/"
+	ofDeviceClass  = ".deviceclass.resource.k8s.io/devices"
+)
+
+func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim, one resource.Quantity) {
+	class := ""
+	if c.Spec.StorageClassName != nil {
+		class = *c.Spec.StorageClassName
+	}
+	if beta, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		class = beta
+	}
+	if class != "" {
+		used[corev1.ResourceName(class+ofStorageClass)+corev1.ResourcePersistentVolumeClaims] = one
+	}
+	size, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
+		return
+	}
+	if allocated, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(size) > 0 {
+		size = allocated
+	}
+	used[corev1.ResourceRequestsStorage] = size
+	if class != "" {
+		used[corev1.ResourceName(class+ofStorageClass)+corev1.ResourceRequestsStorage] = size
+	}
+}
+
+// deviceUsage counts the devices that a claim may get of each class: where it
+// leaves a choice, the most of each.
+func deviceUsage(used corev1.ResourceList, c *resourcev1.ResourceClaim) {
+	total := map[string]int64{}
+	for _, r := range c.Spec.Devices.Requests {
+		if r.Exactly != nil {
+			total[r.Exactly.DeviceClassName] += devices(r.Exactly.AllocationMode, r.Exactly.Count)
+			continue
+		}
+		most := map[string]int64{}
+		for _, sub := range r.FirstAvailable {
+			most[sub.DeviceClassName] = max(most[sub.DeviceClassName], devices(sub.AllocationMode, sub.Count))
+		}
+		for class, n := range most {
+			total[class] += n
+		}
+	}
+	for class, n := range total {
+		used[corev1.ResourceName(class+ofDeviceClass)] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+}
+
+func devices(mode resourcev1.DeviceAllocationMode, count int64) int64 {
+	if mode == resourcev1.DeviceAllocationModeAll {
+		return resourcev1.AllocationResultsMaxSize
+	}
+	return max(count, 1)
+}
