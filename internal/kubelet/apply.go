@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -245,16 +246,21 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 	}
 	credentials := func() []*runtimeapi.AuthConfig {
 		var secrets []*v1.Secret
+		var missing []string
 		for _, ref := range pod.Spec.ImagePullSecrets {
 			if k.objects == nil {
 				continue
 			}
 			secret, err := k.objects.Secret(ctx, pod.Namespace, ref.Name)
 			if err != nil {
-				event(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name))
+				missing = append(missing, ref.Name)
 				continue
 			}
 			secrets = append(secrets, secret)
+		}
+		if len(missing) > 0 {
+			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 		}
 		return image.Credentials(c.Image, secrets)
 	}

@@ -83,7 +83,7 @@ const (
 	DefaultHealthzPort = 10248
 )
 
-// Default fills in upstream's defaults for what is not set.
+// Default fills in what is not set, and refuses what this kubelet cannot do.
 func (c *Config) Default() error {
 	if c.NodeName == "" {
 		return fmt.Errorf("the kubelet needs a node name (--hostname-override)")
@@ -91,65 +91,11 @@ func (c *Config) Default() error {
 	set(&c.Hostname, c.NodeName)
 	set(&c.RootDirectory, "/var/lib/kubelet")
 	k := &c.Configuration
-	setp(&k.EnableServer, true)
-	set(&k.PodLogsDir, "/var/log/pods")
-	duration(&k.SyncFrequency, time.Minute)
-	duration(&k.FileCheckFrequency, 20*time.Second)
-	duration(&k.HTTPCheckFrequency, 20*time.Second)
-	set(&k.Address, "0.0.0.0")
-	set(&k.Port, DefaultPort)
-	setp(&k.HealthzPort, int32(DefaultHealthzPort))
-	set(&k.HealthzBindAddress, "127.0.0.1")
-	setp(&k.Authentication.Anonymous.Enabled, false)
-	setp(&k.Authentication.Webhook.Enabled, true)
-	duration(&k.Authentication.Webhook.CacheTTL, 2*time.Minute)
-	set(&k.Authorization.Mode, kubeletconfig.KubeletAuthorizationModeWebhook)
-	duration(&k.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
-	duration(&k.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
-	setp(&k.EventRecordQPS, int32(50))
-	set(&k.EventBurst, 100)
-	setp(&k.EnableDebuggingHandlers, true)
-	duration(&k.StreamingConnectionIdleTimeout, 4*time.Hour)
-	duration(&k.NodeStatusUpdateFrequency, 10*time.Second)
-	if k.NodeStatusReportFrequency.Duration == 0 {
-		k.NodeStatusReportFrequency.Duration = 5 * time.Minute
-	}
-	set(&k.NodeLeaseDurationSeconds, 40)
-	duration(&k.ImageMinimumGCAge, 2*time.Minute)
-	setp(&k.ImageGCHighThresholdPercent, int32(85))
-	setp(&k.ImageGCLowThresholdPercent, int32(80))
-	duration(&k.VolumeStatsAggPeriod, time.Minute)
-	setp(&k.CgroupsPerQOS, true)
-	set(&k.CgroupDriver, "cgroupfs")
-	duration(&k.RuntimeRequestTimeout, 2*time.Minute)
-	set(&k.MaxPods, 110)
-	setp(&k.PodPidsLimit, int64(-1))
-	setp(&k.ResolverConfig, "/etc/resolv.conf")
-	setp(&k.CPUCFSQuota, true)
-	setp(&k.NodeStatusMaxImages, int32(50))
-	setp(&k.SerializeImagePulls, false)
-	duration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
-	if k.EvictionHard == nil {
-		k.EvictionHard = map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
-			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
-		}
-	}
-	set(&k.ContainerLogMaxSize, "10Mi")
-	setp(&k.ContainerLogMaxFiles, int32(5))
-	setp(&k.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
-	set(&k.ConfigMapAndSecretChangeDetectionStrategy, kubeletconfig.WatchChangeDetectionStrategy)
-	if k.EnforceNodeAllocatable == nil {
-		k.EnforceNodeAllocatable = []string{"pods"}
-	}
-	setp(&k.EnableProfilingHandler, true)
-	setp(&k.EnableSystemLogHandler, true)
-	setp(&k.SeccompDefault, false)
-	setp(&k.RegisterNode, true)
-	setp(&k.LocalStorageCapacityIsolation, true)
-	setp(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+	DefaultConfiguration(k)
 	set(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
-
+	if k.CgroupDriver != "cgroupfs" {
+		return fmt.Errorf("--cgroup-driver=%s is not supported on this node: pods get their control groups from the kubelet directly; use cgroupfs, here and in the container runtime (containerd: SystemdCgroup = false)", k.CgroupDriver)
+	}
 	if c.Files == nil {
 		c.Files = files.OS{}
 	}
@@ -174,6 +120,69 @@ func (c *Config) Default() error {
 		c.NodeIPs = []net.IP{ip}
 	}
 	return nil
+}
+
+// DefaultConfiguration fills in upstream's defaults for what is not set.
+func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
+	setp(&k.EnableServer, true)
+	set(&k.PodLogsDir, "/var/log/pods")
+	duration(&k.SyncFrequency, time.Minute)
+	duration(&k.FileCheckFrequency, 20*time.Second)
+	duration(&k.HTTPCheckFrequency, 20*time.Second)
+	set(&k.Address, "0.0.0.0")
+	set(&k.Port, DefaultPort)
+	setp(&k.HealthzPort, int32(DefaultHealthzPort))
+	set(&k.HealthzBindAddress, "127.0.0.1")
+	setp(&k.Authentication.Anonymous.Enabled, false)
+	setp(&k.Authentication.Webhook.Enabled, true)
+	duration(&k.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	set(&k.Authorization.Mode, kubeletconfig.KubeletAuthorizationModeWebhook)
+	duration(&k.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	duration(&k.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	setp(&k.RegistryPullQPS, int32(5))
+	set(&k.RegistryBurst, 10)
+	setp(&k.EventRecordQPS, int32(50))
+	set(&k.EventBurst, 100)
+	setp(&k.EnableDebuggingHandlers, true)
+	duration(&k.StreamingConnectionIdleTimeout, 4*time.Hour)
+	duration(&k.NodeStatusUpdateFrequency, 10*time.Second)
+	if k.NodeStatusReportFrequency.Duration == 0 {
+		k.NodeStatusReportFrequency.Duration = 5 * time.Minute
+	}
+	set(&k.NodeLeaseDurationSeconds, 40)
+	duration(&k.ImageMinimumGCAge, 2*time.Minute)
+	setp(&k.ImageGCHighThresholdPercent, int32(85))
+	setp(&k.ImageGCLowThresholdPercent, int32(80))
+	duration(&k.VolumeStatsAggPeriod, time.Minute)
+	setp(&k.CgroupsPerQOS, true)
+	set(&k.CgroupDriver, "cgroupfs")
+	duration(&k.RuntimeRequestTimeout, 2*time.Minute)
+	set(&k.MaxPods, 110)
+	setp(&k.PodPidsLimit, int64(-1))
+	setp(&k.ResolverConfig, "/etc/resolv.conf")
+	setp(&k.CPUCFSQuota, true)
+	setp(&k.NodeStatusMaxImages, int32(50))
+	setp(&k.SerializeImagePulls, true)
+	duration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
+	if k.EvictionHard == nil {
+		k.EvictionHard = map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
+		}
+	}
+	set(&k.ContainerLogMaxSize, "10Mi")
+	setp(&k.ContainerLogMaxFiles, int32(5))
+	setp(&k.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
+	set(&k.ConfigMapAndSecretChangeDetectionStrategy, kubeletconfig.WatchChangeDetectionStrategy)
+	if k.EnforceNodeAllocatable == nil {
+		k.EnforceNodeAllocatable = []string{"pods"}
+	}
+	setp(&k.EnableProfilingHandler, true)
+	setp(&k.EnableSystemLogHandler, true)
+	setp(&k.SeccompDefault, false)
+	setp(&k.RegisterNode, true)
+	setp(&k.LocalStorageCapacityIsolation, true)
+	setp(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
 }
 
 // SeccompRoot is the folder of the node's seccomp profiles.

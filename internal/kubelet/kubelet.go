@@ -19,10 +19,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/klog/v2"
 
@@ -145,6 +145,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.runtimeName = version.GetRuntimeName()
 	k.started = time.Now()
 	k.puller = image.NewPuller(k.images, k.parallelPulls())
+	if qps := *k.config.Configuration.RegistryPullQPS; qps > 0 {
+		k.puller.Limit = flowcontrol.NewTokenBucketRateLimiter(float32(qps), int(k.config.Configuration.RegistryBurst))
+	}
 	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
 		return fmt.Errorf("make the kubelet's folder: %w", err)
 	}
@@ -152,7 +155,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.broadcaster = record.NewBroadcaster(record.WithContext(ctx))
 	defer k.broadcaster.Shutdown()
 	if k.config.Client != nil {
-		k.broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: k.config.Client.Kubernetes.CoreV1().Events("")})
+		c := &k.config.Configuration
+		k.broadcaster.StartRecordingToSink(newEventSink(ctx, k.config.Client.Kubernetes.CoreV1().Events(""), *c.EventRecordQPS, c.EventBurst))
 	}
 	k.recorder = k.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: k.config.NodeName})
 	k.prober = probe.New(k.runner, k.recorder, containerReference, k.wake)
@@ -208,10 +212,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 func (k *Kubelet) parallelPulls() int {
 	c := &k.config.Configuration
 	switch {
-	case *c.SerializeImagePulls:
-		return 1
 	case c.MaxParallelImagePulls != nil:
 		return int(*c.MaxParallelImagePulls)
+	case *c.SerializeImagePulls:
+		return 1
 	}
 	return 0
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -41,6 +43,8 @@ type Puller struct {
 	Images internalapi.ImageManagerService
 	// Initial and Max bound the wait between failed pulls.
 	Initial, Max time.Duration
+	// Limit bounds how often registries are asked; nil is as often as needed.
+	Limit flowcontrol.RateLimiter
 
 	mu       sync.Mutex // guards what follows
 	failures map[string]failure
@@ -146,12 +150,7 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 			auths = found
 		}
 	}
-	var failed error
-	for _, auth := range auths {
-		if _, failed = p.Images.PullImage(ctx, spec, auth, sandbox); failed == nil {
-			break
-		}
-	}
+	failed := p.try(ctx, spec, auths, sandbox)
 	if failed != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -174,6 +173,22 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), status.GetImage().GetSize()))
 	return status.GetImage(), nil
+}
+
+// try pulls with one credential after another, until one of them does it.
+func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) error {
+	var failures []error
+	for _, auth := range auths {
+		if p.Limit != nil && !p.Limit.TryAccept() {
+			return errors.New("pull QPS exceeded")
+		}
+		_, err := p.Images.PullImage(ctx, spec, auth, sandbox)
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, err)
+	}
+	return utilerrors.NewAggregate(failures)
 }
 
 // Retry returns when a failed pull may be tried again, if one is waiting.

@@ -1,0 +1,44 @@
+package kubelet
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// eventSink writes events to the API server, no faster than it may. Events
+// wait their turn; the recorder drops what comes while too many wait.
+type eventSink struct {
+	record.EventSink
+	turn func() error
+}
+
+// newEventSink returns a sink for at most perSecond events a second over time
+// and burst at once; 0 is any number. Writing ends with ctx.
+func newEventSink(ctx context.Context, events typedv1.EventInterface, perSecond, burst int32) record.EventSink {
+	sink := record.EventSink(&typedv1.EventSinkImpl{Interface: events})
+	if perSecond <= 0 {
+		return sink
+	}
+	limiter := flowcontrol.NewTokenBucketRateLimiter(float32(perSecond), int(max(burst, 1)))
+	return &eventSink{EventSink: sink, turn: func() error { return limiter.Wait(ctx) }}
+}
+
+// Create implements record.EventSink.
+func (s *eventSink) Create(event *v1.Event) (*v1.Event, error) {
+	if err := s.turn(); err != nil {
+		return nil, err
+	}
+	return s.EventSink.Create(event)
+}
+
+// Patch implements record.EventSink.
+func (s *eventSink) Patch(old *v1.Event, data []byte) (*v1.Event, error) {
+	if err := s.turn(); err != nil {
+		return nil, err
+	}
+	return s.EventSink.Patch(old, data)
+}
