@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,6 +39,11 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 func apiServerCommand() *cobra.Command {
 	f := component.NewAPIServerFlags()
 	return componentCommand("apiserver", "Serve the Kubernetes API", f.AddFlags, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		var pacing sync.WaitGroup
+		pacing.Go(func() { paceGarbage(ctx) })
+		defer pacing.Wait()
+		defer cancel()
 		return component.RunAPIServer(ctx, f)
 	})
 }

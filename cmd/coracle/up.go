@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -240,7 +241,14 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() {
+		var pacing sync.WaitGroup
+		pacing.Go(func() { paceGarbage(ctx) })
+		err := c.Run(ctx)
+		cancel()
+		pacing.Wait()
+		ended <- err
+	}()
 	select {
 	case err := <-ended:
 		return failedStart(err)

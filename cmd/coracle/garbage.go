@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// collectEvery is how far apart collections of garbage should be under load.
+	collectEvery = 2 * time.Second
+	// maxGarbage bounds what may gather between two collections when it is
+	// more than what lives.
+	maxGarbage = 512 << 20
+	// usualGarbage is Go's default: as much garbage as there are live objects.
+	usualGarbage = 100
+)
+
+// paceGarbage adapts the garbage collector to the load until ctx ends. A
+// control plane at rest lives in some 30 MB, and Go would collect each time
+// that as much was allocated: at thousands of writes a second, many times a
+// second. Under load the heap may grow instead; at rest it is as small as ever.
+// GOGC in the environment leaves the choice to the user.
+func paceGarbage(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	defer debug.SetGCPercent(usualGarbage)
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	collected := make(chan struct{}, 1)
+	last, allocated := time.Now(), uint64(0)
+	for {
+		afterCollection(collected)
+		select {
+		case <-ctx.Done():
+			return
+		case <-collected:
+		}
+		metrics.Read(samples)
+		now, total := time.Now(), samples[1].Value.Uint64()
+		debug.SetGCPercent(garbagePercent(samples[0].Value.Uint64(), total-allocated, now.Sub(last)))
+		last, allocated = now, total
+	}
+}
+
+// afterCollection sends on collected when the next collection has ended.
+func afterCollection(collected chan<- struct{}) {
+	type marker struct{ _ [16]byte }
+	runtime.AddCleanup(new(marker), func(c chan<- struct{}) {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}, collected)
+}
+
+// garbagePercent is how much garbage, in per cent of the live bytes, may
+// gather until the next collection, given what was allocated since the last.
+func garbagePercent(live, allocated uint64, took time.Duration) int {
+	if live == 0 || took <= 0 {
+		return usualGarbage
+	}
+	expected := float64(allocated) * float64(collectEvery) / float64(took)
+	return max(usualGarbage, int(min(expected, maxGarbage)*100/float64(live)))
+}
