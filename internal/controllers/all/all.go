@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/podgc"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 	"github.com/coracle-io/coracle/internal/controllers/replication"
+	"github.com/coracle-io/coracle/internal/controllers/resourcequota"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
@@ -52,6 +53,7 @@ func Controllers() []controller.Descriptor {
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		podgc.Descriptor,
+		resourcequota.Descriptor,
 		namespace.Descriptor,
 		garbagecollector.Descriptor,
 	}

@@ -72,7 +72,7 @@ func newCollector(env *controller.Env, objects metadata.Interface) *collector {
 		start:    env.StartInformers,
 		metadata: objects,
 		changed:  c.changed,
-		running:  map[schema.GroupVersionResource]*monitor{},
+		running:  map[schema.GroupVersionResource]*kinds.Monitor{},
 	}
 	c.queue = controller.NewQueue("garbage-collector", c.sync)
 	c.refresh = controller.NewQueueWithin("garbage-collector-resources", 30*time.Second, c.discover)

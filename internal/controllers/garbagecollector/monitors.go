@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller/kinds"
@@ -33,17 +32,9 @@ type monitors struct {
 	changed  func(resource schema.GroupVersionResource, meta metav1.Object, deleted bool)
 
 	mu      sync.RWMutex // guards all below
-	running map[schema.GroupVersionResource]*monitor
+	running map[schema.GroupVersionResource]*kinds.Monitor
 	byKind  map[schema.GroupVersionKind]kinds.Kind
 	byGroup map[schema.GroupKind]kinds.Kind
-}
-
-// monitor is the watch of one resource.
-type monitor struct {
-	informer     cache.SharedIndexInformer
-	registration cache.ResourceEventHandlerRegistration
-	// stop ends an informer of the monitor's own; nil for a shared one.
-	stop func()
 }
 
 // update watches what is served from now on and no longer what is not. It
@@ -61,7 +52,7 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 	}
 	m.mu.Lock()
 	m.byKind, m.byGroup = byKind, byGroup
-	var stopped []*monitor
+	var stopped []*kinds.Monitor
 	for resource, monitor := range m.running {
 		if !wanted[resource] {
 			delete(m.running, resource)
@@ -80,32 +71,19 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 			continue
 		}
 		m.running[resource] = monitor
-		fresh = append(fresh, monitor.registration.HasSyncedChecker())
+		fresh = append(fresh, monitor.Synced())
 	}
 	m.mu.Unlock()
 	for _, monitor := range stopped {
-		monitor.close()
+		monitor.Close()
 	}
 	m.start()
 	cache.WaitFor(ctx, "", fresh...)
 	return ended, err
 }
 
-func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResource) (*monitor, error) {
-	mon := &monitor{}
-	if generic, err := m.shared.ForResource(resource); err == nil {
-		mon.informer = generic.Informer()
-	} else {
-		mon.informer = metadatainformer.NewFilteredMetadataInformer(m.metadata, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-		own, cancel := context.WithCancel(ctx)
-		done := make(chan struct{})
-		mon.stop = func() { cancel(); <-done }
-		go func() {
-			defer close(done)
-			mon.informer.RunWithContext(own)
-		}()
-	}
-	registration, err := mon.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResource) (*kinds.Monitor, error) {
+	return kinds.Watch(ctx, m.shared, m.metadata, resource, cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { m.changed(resource, o.(metav1.Object), false) },
 		UpdateFunc: func(_, o any) {
 			m.changed(resource, o.(metav1.Object), false)
@@ -117,32 +95,16 @@ func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResour
 			m.changed(resource, o.(metav1.Object), true)
 		},
 	})
-	if err != nil {
-		if mon.stop != nil {
-			mon.stop()
-		}
-		return nil, err
-	}
-	mon.registration = registration
-	return mon, nil
-}
-
-// close ends the monitor; no event of it is being handled afterwards.
-func (m *monitor) close() {
-	_ = cache.ShutDownEventHandler(m.informer, m.registration)
-	if m.stop != nil {
-		m.stop()
-	}
 }
 
 // closeAll ends all monitors.
 func (m *monitors) closeAll() {
 	m.mu.Lock()
 	running := m.running
-	m.running = map[schema.GroupVersionResource]*monitor{}
+	m.running = map[schema.GroupVersionResource]*kinds.Monitor{}
 	m.mu.Unlock()
 	for _, monitor := range running {
-		monitor.close()
+		monitor.Close()
 	}
 }
 
@@ -178,7 +140,7 @@ func (m *monitors) cached(o object) metav1.Object {
 		return nil
 	}
 	key := cache.ObjectName{Namespace: o.namespace, Name: o.name}
-	found, exists, err := monitor.informer.GetIndexer().GetByKey(key.String())
+	found, exists, err := monitor.Objects.GetByKey(key.String())
 	if err != nil || !exists {
 		return nil
 	}

@@ -1,0 +1,146 @@
+package resourcequota
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	metadatafake "k8s.io/client-go/metadata/fake"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func list(pairs ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func show(l v1.ResourceList) string {
+	var parts []string
+	for name, q := range l {
+		parts = append(parts, string(name)+"="+q.String())
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func pod(name, cpu string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list("cpu", cpu)}}}},
+	}
+}
+
+func TestCount(t *testing.T) {
+	pods := []any{pod("a", "1"), pod("b", "500m"), pod("c", "0")}
+	for name, test := range map[string]struct {
+		scopes []v1.ResourceQuotaScope
+		gr     schema.GroupResource
+		names  []v1.ResourceName
+		want   string
+	}{
+		"sums":             {nil, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods", "requests.cpu", "limits.cpu"}, "limits.cpu=0 pods=3 requests.cpu=1500m"},
+		"only of a scope":  {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods"}, "pods=1"},
+		"anything":         {nil, schema.GroupResource{Group: "example.com", Resource: "boats"}, []v1.ResourceName{"count/boats.example.com"}, "count/boats.example.com=3"},
+		"nothing in scope": {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "secrets"}, []v1.ResourceName{"secrets"}, "secrets=0"},
+	} {
+		q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Scopes: test.scopes}}
+		if got := show(count(q, test.gr, test.names, pods, time.Now())); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestStatusKeepsWhatCannotBeCounted(t *testing.T) {
+	q := &v1.ResourceQuota{
+		Spec:   v1.ResourceQuotaSpec{Hard: list("pods", "5", "count/boats.example.com", "2", "secrets", "1")},
+		Status: v1.ResourceQuotaStatus{Hard: list("pods", "3"), Used: list("pods", "1", "count/boats.example.com", "2", "services", "4")},
+	}
+	got := statusOf(q, list("pods", "2"))
+	if hard, used := show(got.Hard), show(got.Used); hard != show(q.Spec.Hard) || used != "count/boats.example.com=2 pods=2" {
+		t.Errorf("hard %s, used %s", hard, used)
+	}
+	if !same(got, *got.DeepCopy()) || same(v1.ResourceQuotaStatus{}, v1.ResourceQuotaStatus{Hard: v1.ResourceList{}, Used: v1.ResourceList{}}) {
+		t.Error("a status that was never written is not the same as an empty one")
+	}
+}
+
+// What is used follows creations, ends and deletions, of custom resources too.
+func TestKeepsUsageCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, pod("a", "1"), pod("b", "2"), &v1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"},
+			Spec:       v1.ResourceQuotaSpec{Hard: list("pods", "5", "requests.cpu", "5", "count/boats.example.com", "2")},
+		})
+		verbs := metav1.Verbs{"list", "watch", "create", "delete"}
+		c.Fake.Resources = []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs}}},
+		}
+		scheme := runtime.NewScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		boats := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Boat"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "boat"},
+		})
+		c.Run(func(env *controller.Env) (controller.Controller, error) { return newCounter(env, boats), nil })
+		used := func() string {
+			q, err := c.Fake.CoreV1().ResourceQuotas("shop").Get(t.Context(), "q", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return show(q.Status.Used)
+		}
+		want := func(what, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := used(); got != want {
+				t.Fatalf("%s: %s, want %s", what, got, want)
+			}
+		}
+		want("at first", "pods=2 requests.cpu=3")
+
+		c.Fake.Resources = append(c.Fake.Resources, &metav1.APIResourceList{
+			GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "boats", Kind: "Boat", Namespaced: true, Verbs: verbs}},
+		})
+		time.Sleep(settle)
+		want("a resource is served later", "count/boats.example.com=1 pods=2 requests.cpu=3")
+
+		if err := c.Fake.CoreV1().Pods("shop").Delete(context.Background(), "b", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want("a pod is deleted", "count/boats.example.com=1 pods=1 requests.cpu=1")
+
+		a := pod("a", "1")
+		a.Status.Phase = v1.PodSucceeded
+		if _, err := c.Fake.CoreV1().Pods("shop").UpdateStatus(context.Background(), a, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want("a pod ends", "count/boats.example.com=1 pods=0 requests.cpu=0")
+
+		for i := range 3 {
+			if _, err := c.Fake.CoreV1().Pods("shop").Create(context.Background(), pod(fmt.Sprint("new", i), "250m"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(settle)
+		want("pods were created", "count/boats.example.com=1 pods=3 requests.cpu=750m")
+	})
+}
