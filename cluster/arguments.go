@@ -11,6 +11,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
 // parseArguments sets up the components' flags: the cluster's own values
@@ -27,6 +28,9 @@ func (c *Cluster) parseArguments() error {
 	c.api.EtcdServers = o.EtcdServers
 	c.api.ServiceClusterIPRange = o.ServiceCIDR
 	c.api.CertDir = filepath.Join(o.DataDir, "pki")
+	if !o.WithoutNode { // this node's kubelet serves with a certificate of the cluster's authority
+		c.api.KubeletCAFile = filepath.Join(c.api.CertDir, pki.ClusterAuthority+".crt")
+	}
 
 	c.manager = component.NewControllerManager()
 	m := c.manager.Options

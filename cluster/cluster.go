@@ -97,6 +97,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	c.log.CaptureKlog()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := c.api.KeepKubeconfigs(c.log.Context(ctx, "pki"), c.keys, c.options.NodeName); err != nil {
+		return fmt.Errorf("write the components' kubeconfigs: %w", err)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	c.run(g, ctx, "pki", c.keys.Run)
 	c.run(g, ctx, "settle", c.settle)

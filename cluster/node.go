@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/kubelet"
-	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/podnet"
 )
 
@@ -156,7 +154,7 @@ func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
 		return err
 	}
 	keys := n.cluster.keys
-	serving, err := keys.Issue(pki.Kubelet(config.NodeName, nil, append(config.NodeIPs, net.IPv4(127, 0, 0, 1))))
+	serving, err := keys.Issue(component.KubeletServing(config.NodeName, config.NodeIPs))
 	if err != nil {
 		return err
 	}

@@ -83,10 +83,12 @@ func RunAPIServer(ctx context.Context, f *APIServerFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.TLSCertFile == "" && f.ClientCAFile == "" {
-		if err := f.keepKubeconfigs(ctx, keys); err != nil {
-			return fmt.Errorf("--cert-dir: %w", err)
-		}
+	node, err := hostName("")
+	if err != nil {
+		return err
+	}
+	if err := f.KeepKubeconfigs(ctx, keys, node); err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	return together(ctx, keys.Run, func(ctx context.Context) error { return s.Run(ctx, listener) })
 }
@@ -175,7 +177,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if a.services, err = f.newAllocator(a.store, a.cache, resources); err != nil {
 		return nil, err
 	}
-	connector, err := newConnector(keys, source)
+	connector, err := f.newConnector(keys, source)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,9 @@ type APIServerFlags struct {
 	TLSCertFile      string
 	TLSKeyFile       string
 	ClientCAFile     string
+	KubeletCAFile    string
+	KubeletCertFile  string
+	KubeletKeyFile   string
 
 	EtcdServers  []string
 	EtcdCAFile   string
@@ -89,6 +92,9 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.TLSCertFile, "tls-cert-file", f.TLSCertFile, "serving certificate; the default is one of the cluster's own authority")
 	fs.StringVar(&f.TLSKeyFile, "tls-private-key-file", f.TLSKeyFile, "key of --tls-cert-file")
 	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of client certificates; the default is the cluster's own")
+	fs.StringVar(&f.KubeletCAFile, "kubelet-certificate-authority", f.KubeletCAFile, "authority of the kubelets' serving certificates; none leaves them unchecked, for kubelets sign their own unless told otherwise")
+	fs.StringVar(&f.KubeletCertFile, "kubelet-client-certificate", f.KubeletCertFile, "certificate to show to kubelets; the default is one of the cluster's own authority")
+	fs.StringVar(&f.KubeletKeyFile, "kubelet-client-key", f.KubeletKeyFile, "key of --kubelet-client-certificate")
 	fs.StringSliceVar(&f.EtcdServers, "etcd-servers", f.EtcdServers, "URLs of an external etcd cluster")
 	fs.StringVar(&f.EtcdCAFile, "etcd-cafile", f.EtcdCAFile, "authority of the etcd servers' certificates")
 	fs.StringVar(&f.EtcdCertFile, "etcd-certfile", f.EtcdCertFile, "client certificate for etcd")
@@ -132,6 +138,9 @@ func (f *APIServerFlags) Validate() error {
 	}
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together: give both or neither"))
+	}
+	if (f.KubeletCertFile == "") != (f.KubeletKeyFile == "") {
+		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together: give both or neither"))
 	}
 	return errors.Join(errs...)
 }

@@ -22,13 +22,9 @@ func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509request.VerifyOption
 	if f.ClientCAFile == "" {
 		return keys.Cluster().VerifyOptions, nil
 	}
-	raw, err := os.ReadFile(f.ClientCAFile)
+	pool, err := readAuthorities("client-ca-file", f.ClientCAFile)
 	if err != nil {
-		return nil, fmt.Errorf("--client-ca-file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("--client-ca-file=%s holds no PEM certificate", f.ClientCAFile)
+		return nil, err
 	}
 	return func() (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
@@ -58,35 +54,57 @@ func (a *APIServer) servingConfig() (*tls.Config, error) {
 	return certificate.ServerConfig(), nil
 }
 
-// keepKubeconfigs writes, below the directory of the keys, how the admin and
+// KeepKubeconfigs writes, below the directory of the keys, how the admin and
 // the other components reach this server: admin.kubeconfig,
-// controller-manager.kubeconfig and so on. What the files point to is renewed
-// in place.
-func (f *APIServerFlags) keepKubeconfigs(ctx context.Context, keys *pki.Directory) error {
+// controller-manager.kubeconfig, scheduler.kubeconfig, kube-proxy.kubeconfig,
+// dns.kubeconfig, and kubelet.kubeconfig for the node of that name. Beside
+// the last is kubelet-NODE.crt and .key for the kubelet to serve with. What
+// the files point to is renewed in place. Call it before keys.Run. With
+// certificates of others there is nothing to write.
+func (f *APIServerFlags) KeepKubeconfigs(ctx context.Context, keys *pki.Directory, node string) error {
+	if f.TLSCertFile != "" || f.ClientCAFile != "" {
+		return nil
+	}
+	advertised, err := f.Advertised()
+	if err != nil {
+		return err
+	}
 	address := f.BindAddress
 	if address == nil || address.IsUnspecified() {
-		advertised, err := f.Advertised()
-		if err != nil {
-			return err
-		}
 		address = advertised
 	}
 	server := "https://" + net.JoinHostPort(address.String(), strconv.Itoa(f.SecurePort))
-	for _, who := range []pki.Profile{pki.Admin(), pki.ControllerManager(), pki.Scheduler(), pki.KubeProxy()} {
-		identity, err := keys.Issue(who)
+	for _, one := range []struct {
+		file string
+		who  pki.Profile
+	}{
+		{"admin", pki.Admin()},
+		{"controller-manager", pki.ControllerManager()},
+		{"scheduler", pki.Scheduler()},
+		{"kube-proxy", pki.KubeProxy()},
+		{"dns", pki.DNS()},
+		{"kubelet", pki.Node(node)},
+	} {
+		identity, err := keys.Issue(one.who)
 		if err != nil {
 			return err
 		}
 		err = pki.Kubeconfig{
-			Cluster: "coracle", Server: server, User: who.CommonName, Authority: keys.Cluster(), Identity: identity,
-		}.Keep(keys.File(who.Name+".kubeconfig"), func(err error) {
-			klog.FromContext(ctx).Error(err, "Writing a component's kubeconfig failed", "component", who.Name)
+			Cluster: "coracle", Server: server, User: one.who.CommonName, Authority: keys.Cluster(), Identity: identity,
+		}.Keep(keys.File(one.file+".kubeconfig"), func(err error) {
+			klog.FromContext(ctx).Error(err, "Writing a component's kubeconfig failed", "component", one.file)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = keys.Issue(KubeletServing(node, []net.IP{advertised}))
+	return err
+}
+
+// KubeletServing is the certificate that a node's kubelet serves with.
+func KubeletServing(node string, ips []net.IP) pki.Profile {
+	return pki.Kubelet(node, nil, append(ips, net.IPv4(127, 0, 0, 1)))
 }
 
 // addresses are those under which the server is reached: the first of each

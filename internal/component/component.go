@@ -4,10 +4,13 @@
 package component
 
 import (
+	"crypto/x509"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -35,6 +38,18 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 	return nil
 }
 
+// hostName is the name of a node: the one given, or else the host's.
+func hostName(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this host (give one with --hostname-override): %w", err)
+	}
+	return strings.ToLower(host), nil
+}
+
 // remote returns a provider for the cluster and identity of a kubeconfig file.
 func remote(kubeconfig, component string) (client.Provider, error) {
 	if kubeconfig == "" {
@@ -46,4 +61,21 @@ func remote(kubeconfig, component string) (client.Provider, error) {
 	}
 	config.UserAgent = "coracle/" + component
 	return client.NewRemote(config)
+}
+
+// authorityOf is the authority by which a kubeconfig trusts the API server;
+// nil if it names none.
+func authorityOf(kubeconfig string) (func() *x509.CertPool, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(config.CAData) {
+		return nil, nil
+	}
+	return func() *x509.CertPool { return pool }, nil
 }

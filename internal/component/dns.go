@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"strings"
 
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -52,7 +50,7 @@ func (d *DNS) Run(ctx context.Context) error {
 
 // RunWith serves with a client of the given provider.
 func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
-	own, err := provider.As("system:dns", "system:masters", "system:authenticated")
+	own, err := provider.As("system:coredns", "system:authenticated")
 	if err != nil {
 		return err
 	}
@@ -63,12 +61,8 @@ func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
 		}
 		d.Addresses = []string{ip.String()}
 	}
-	if d.NodeName == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("name of this host (give one with --hostname-override): %w", err)
-		}
-		d.NodeName = strings.ToLower(host)
+	if d.NodeName, err = hostName(d.NodeName); err != nil {
+		return err
 	}
 	server, err := dns.New(dns.Config{
 		Client: own, Domain: d.Domain, Addresses: d.Addresses, Port: d.Port, ResolvConf: d.ResolvConf,

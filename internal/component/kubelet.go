@@ -2,14 +2,15 @@ package component
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	cliflag "k8s.io/component-base/cli/flag"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -31,21 +32,20 @@ type Kubelet struct {
 	Anonymous     bool
 	HealthzPort   int32
 	FailSwapOn    bool
+	RegisterNode  bool
+	// ResolverConfig is "" for none.
+	ResolverConfig string
 
 	fs *pflag.FlagSet
 }
 
 // NewKubelet returns upstream's defaults.
 func NewKubelet() *Kubelet {
-	k := &Kubelet{RootDir: "/var/lib/kubelet", HealthzPort: kubelet.DefaultHealthzPort, FailSwapOn: true}
+	k := &Kubelet{RootDir: "/var/lib/kubelet", HealthzPort: kubelet.DefaultHealthzPort, FailSwapOn: true, RegisterNode: true, ResolverConfig: "/etc/resolv.conf"}
 	c := &k.Configuration
+	kubelet.DefaultConfiguration(c)
 	c.ContainerRuntimeEndpoint = "unix:///run/containerd/containerd.sock"
-	c.Port = kubelet.DefaultPort
-	c.Address = "0.0.0.0"
 	c.ClusterDomain = "cluster.local"
-	c.MaxPods = 110
-	c.CgroupDriver = "cgroupfs"
-	c.NodeStatusUpdateFrequency.Duration = 10 * time.Second
 	return k
 }
 
@@ -64,6 +64,9 @@ func (k *Kubelet) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ImageServiceEndpoint, "image-service-endpoint", c.ImageServiceEndpoint, "socket of the CRI image service (default: that of the runtime)")
 	fs.StringVar(&c.StaticPodPath, "pod-manifest-path", c.StaticPodPath, "folder of static pod manifests")
 	fs.StringVar(&c.StaticPodURL, "manifest-url", c.StaticPodURL, "URL of static pod manifests")
+	fs.Var(cliflag.NewColonSeparatedMultimapStringString(&c.StaticPodURLHeader), "manifest-url-header", "headers to ask for --manifest-url with, as name:value,name:value")
+	fs.DurationVar(&c.FileCheckFrequency.Duration, "file-check-frequency", c.FileCheckFrequency.Duration, "how often the folder of static pods is read")
+	fs.DurationVar(&c.HTTPCheckFrequency.Duration, "http-check-frequency", c.HTTPCheckFrequency.Duration, "how often the URL of static pods is read")
 	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "addresses of the cluster DNS")
 	fs.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
 	fs.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "addresses of pods when there is no API server")
@@ -74,9 +77,41 @@ func (k *Kubelet) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "cgroupfs or systemd")
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup that those of the pods are below")
 	fs.BoolVar(&k.FailSwapOn, "fail-swap-on", k.FailSwapOn, "refuse to start where swap is on")
+	fs.StringVar(&c.Authentication.X509.ClientCAFile, "client-ca-file", c.Authentication.X509.ClientCAFile, "authority of the client certificates of those who call this kubelet (default: that of --kubeconfig)")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "certificate to serve with (default: one that the kubelet signs itself)")
+	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile, "key of --tls-cert-file")
+	fs.StringVar((*string)(&c.Authorization.Mode), "authorization-mode", string(c.Authorization.Mode), "Webhook asks the API server, AlwaysAllow nobody")
+	fs.StringVar(&k.ResolverConfig, "resolv-conf", k.ResolverConfig, "names the resolvers of pods with the DNS policy Default")
+	fs.BoolVar(&k.RegisterNode, "register-node", k.RegisterNode, "make the Node object where it is missing")
 	fs.BoolVar(&k.Anonymous, "anonymous-auth", k.Anonymous, "let requests without credentials through as system:anonymous")
-	fs.StringToStringVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds, as memory.available=100Mi")
 	fs.DurationVar(&c.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", c.NodeStatusUpdateFrequency.Duration, "how often node status is reported")
+	k.addResourceFlags(fs)
+}
+
+// addResourceFlags binds the flags about what pods and images may use.
+func (k *Kubelet) addResourceFlags(fs *pflag.FlagSet) {
+	c := &k.Configuration
+	fs.Var(cliflag.NewLangleSeparatedMapStringString(&c.EvictionHard), "eviction-hard", "what must be left of the node, as memory.available<100Mi,nodefs.available<10%; below it pods are evicted at once")
+	fs.Var(cliflag.NewLangleSeparatedMapStringString(&c.EvictionSoft), "eviction-soft", "what must be left of the node but for a while; below it for longer pods are evicted")
+	fs.Var(cliflag.NewMapStringString(&c.EvictionSoftGracePeriod), "eviction-soft-grace-period", "how long a soft threshold may be passed, as memory.available=1m30s")
+	fs.Int32Var(&c.EvictionMaxPodGracePeriod, "eviction-max-pod-grace-period", c.EvictionMaxPodGracePeriod, "most seconds that a pod evicted for a soft threshold gets to end")
+	fs.DurationVar(&c.EvictionPressureTransitionPeriod.Duration, "eviction-pressure-transition-period", c.EvictionPressureTransitionPeriod.Duration, "how long the node stays under pressure after it was last seen")
+	fs.Var(cliflag.NewMapStringString(&c.SystemReserved), "system-reserved", "what pods may not request because the system needs it, as cpu=200m,memory=500Mi")
+	fs.Var(cliflag.NewMapStringString(&c.KubeReserved), "kube-reserved", "what pods may not request because Kubernetes itself needs it, as cpu=200m,memory=500Mi")
+	fs.BoolVar(c.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *c.LocalStorageCapacityIsolation, "enforce limits of ephemeral storage")
+	fs.Int64Var(c.PodPidsLimit, "pod-max-pids", *c.PodPidsLimit, "most processes in a pod; -1 is the node's own limit")
+	fs.BoolVar(c.CPUCFSQuota, "cpu-cfs-quota", *c.CPUCFSQuota, "enforce limits of CPU")
+	fs.StringSliceVar(&c.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", c.AllowedUnsafeSysctls, "sysctls that pods may set beyond the safe ones; * at the end stands for anything")
+	fs.Int32Var(c.ImageGCHighThresholdPercent, "image-gc-high-threshold", *c.ImageGCHighThresholdPercent, "percent of the disk in use from which unused images are removed; 100 is never")
+	fs.Int32Var(c.ImageGCLowThresholdPercent, "image-gc-low-threshold", *c.ImageGCLowThresholdPercent, "percent of the disk in use down to which unused images are removed")
+	fs.DurationVar(&c.ImageMinimumGCAge.Duration, "minimum-image-ttl-duration", c.ImageMinimumGCAge.Duration, "how long an image is kept after it was last used, at least")
+	fs.BoolVar(c.SerializeImagePulls, "serialize-image-pulls", *c.SerializeImagePulls, "pull one image at a time")
+	fs.Int32Var(c.RegistryPullQPS, "registry-qps", *c.RegistryPullQPS, "most pulls a second; 0 is any number")
+	fs.Int32Var(&c.RegistryBurst, "registry-burst", c.RegistryBurst, "most pulls at once, while --registry-qps is not exceeded over time")
+	fs.Int32Var(c.EventRecordQPS, "event-qps", *c.EventRecordQPS, "most events written a second; 0 is any number")
+	fs.Int32Var(&c.EventBurst, "event-burst", c.EventBurst, "most events written at once, while --event-qps is not exceeded over time")
+	fs.StringVar(&c.ContainerLogMaxSize, "container-log-max-size", c.ContainerLogMaxSize, "size from which a container's log is rotated")
+	fs.Int32Var(c.ContainerLogMaxFiles, "container-log-max-files", *c.ContainerLogMaxFiles, "files kept of a container's log")
 }
 
 // Run runs the kubelet of a process of its own.
@@ -92,6 +127,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if k.Kubeconfig != "" && config.Configuration.Authentication.X509.ClientCAFile == "" {
+		if config.ClientCAs, err = authorityOf(k.Kubeconfig); err != nil {
+			return err
+		}
+	}
 	kl, err := kubelet.New(config)
 	if err != nil {
 		return err
@@ -105,13 +145,9 @@ func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
 	if err != nil {
 		return kubelet.Config{}, err
 	}
-	name := k.NodeName
-	if name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return kubelet.Config{}, fmt.Errorf("name of this host (give one with --hostname-override): %w", err)
-		}
-		name = strings.ToLower(host)
+	name, err := hostName(k.NodeName)
+	if err != nil {
+		return kubelet.Config{}, err
 	}
 	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration}
 	for _, s := range k.NodeIPs {
@@ -136,42 +172,50 @@ func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
 	return c, nil
 }
 
-// merged lays the flags that were given over the configuration file.
+// merged lays the configuration file over the defaults, and over both the
+// flags that were given.
 func (k *Kubelet) merged() (*kubeletconfig.KubeletConfiguration, error) {
-	c := k.Configuration
-	c.HealthzPort, c.FailSwapOn = &k.HealthzPort, &k.FailSwapOn
-	c.Authentication.Anonymous.Enabled = &k.Anonymous
+	all := *k
+	c := &all.Configuration
+	k.Configuration.DeepCopyInto(c)
+	c.HealthzPort, c.FailSwapOn = &all.HealthzPort, &all.FailSwapOn
+	c.RegisterNode, c.ResolverConfig = &all.RegisterNode, &all.ResolverConfig
+	c.Authentication.Anonymous.Enabled = &all.Anonymous
 	if k.ConfigFile == "" {
-		return &c, nil
+		return c, nil
 	}
 	raw, err := os.ReadFile(k.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	given := map[string]string{}
-	k.fs.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
-	own := c.EvictionHard
-	c.EvictionHard = nil
-	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
+	file := &kubeletconfig.KubeletConfiguration{}
+	if err := yaml.UnmarshalStrict(raw, file); err != nil {
 		return nil, fmt.Errorf("--config=%s: %w", k.ConfigFile, err)
 	}
-	if c.EvictionHard == nil {
-		c.EvictionHard = own
-	}
-	k.Configuration = c
-	for name, value := range given {
-		if slice, ok := k.fs.Lookup(name).Value.(pflag.SliceValue); ok {
-			if err := slice.Replace(strings.Split(strings.Trim(value, "[]"), ",")); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err := k.fs.Set(name, strings.Trim(value, "[]")); err != nil {
-			return nil, fmt.Errorf("--%s: %w", name, err)
+	for _, whole := range []struct{ file, all *map[string]string }{ // a map of the file replaces the one before it
+		{&file.EvictionHard, &c.EvictionHard}, {&file.EvictionSoft, &c.EvictionSoft}, {&file.EvictionSoftGracePeriod, &c.EvictionSoftGracePeriod},
+		{&file.SystemReserved, &c.SystemReserved}, {&file.KubeReserved, &c.KubeReserved},
+	} {
+		if *whole.file != nil {
+			*whole.all = nil
 		}
 	}
-	c = k.Configuration
-	return &c, nil
+	if err := yaml.UnmarshalStrict(raw, c); err != nil {
+		return nil, fmt.Errorf("--config=%s: %w", k.ConfigFile, err)
+	}
+	flags := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	all.AddFlags(flags)
+	var failed error
+	k.fs.Visit(func(f *pflag.Flag) {
+		value := f.Value.String()
+		if _, list := f.Value.(pflag.SliceValue); list || f.Value.Type() == "stringToString" {
+			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("--%s: %w", f.Name, err))
+		}
+	})
+	return c, failed
 }
 
 func parseTaint(s string) (v1.Taint, error) {

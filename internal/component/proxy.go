@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 
@@ -68,12 +67,8 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	if p.NodeName == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("name of this host (give one with --hostname-override): %w", err)
-		}
-		p.NodeName = strings.ToLower(host)
+	if p.NodeName, err = hostName(p.NodeName); err != nil {
+		return err
 	}
 	own, err := provider.As("system:kube-proxy", "system:authenticated")
 	if err != nil {

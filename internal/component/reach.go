@@ -2,8 +2,11 @@ package component
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -52,13 +55,43 @@ func (f *APIServerFlags) newAllocator(s store.Store, cache *watchcache.Cache, re
 	}, core.CheckedServiceFamilies)
 }
 
-// newConnector makes what reaches kubelets, with a certificate of its own.
-func newConnector(keys *pki.Directory, source objects.Source) (*connect.Connector, error) {
-	certificate, err := keys.Issue(pki.APIServerKubeletClient())
-	if err != nil {
-		return nil, err
+// newConnector makes what reaches kubelets.
+func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source) (*connect.Connector, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.KubeletCAFile == ""} //nolint:gosec // as upstream: kubelets sign their own certificates unless told otherwise
+	if f.KubeletCAFile != "" {
+		pool, err := readAuthorities("kubelet-certificate-authority", f.KubeletCAFile)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = pool
 	}
-	return connect.New(connect.Config{KubeletTLS: certificate.ClientConfig(keys.Cluster()), Objects: source}), nil
+	if f.KubeletCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(f.KubeletCertFile, f.KubeletKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	} else {
+		own, err := keys.Issue(pki.APIServerKubeletClient())
+		if err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = own.GetClientCertificate
+	}
+	return connect.New(connect.Config{KubeletTLS: config, Objects: source}), nil
+}
+
+// readAuthorities reads the certificates of the PEM file that a flag names.
+func readAuthorities(flag, file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("--%s=%s holds no PEM certificate", flag, file)
+	}
+	return pool, nil
 }
 
 // keepSelfService keeps the Service through which pods reach this server.

@@ -60,6 +60,9 @@ func Scheduler() Profile { return User("scheduler", "system:kube-scheduler") }
 // KubeProxy is the identity of the service proxy.
 func KubeProxy() Profile { return User("kube-proxy", "system:kube-proxy") }
 
+// DNS is the identity of the cluster's DNS server.
+func DNS() Profile { return User("dns", "system:coredns") }
+
 // Node is the identity of a node's kubelet.
 func Node(name string) Profile {
 	return User("kubelet-client-"+name, "system:node:"+name, "system:nodes")

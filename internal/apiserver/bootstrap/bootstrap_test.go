@@ -62,8 +62,8 @@ func TestFreshServer(t *testing.T) {
 			count++
 		}
 	}
-	if extra := len(all) - count; extra != 2 {
-		t.Errorf("%d objects more than upstream's, want the two config maps", extra)
+	if extra := len(all) - count; extra != 8 {
+		t.Errorf("%d objects more than upstream's, want the two config maps, the four of the DNS server's rights and the two of the proxy's", extra)
 	}
 }
 
