@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/util/flowcontrol"
@@ -71,21 +72,11 @@ func NewPuller(images internalapi.ImageManagerService, parallel int) *Puller {
 // Normalize appends the tag that a reference without one stands for. It
 // returns an error for a name that cannot be a reference.
 func Normalize(name string) (string, error) {
-	if name == "" || strings.ContainsAny(name, " \t\n") || strings.HasPrefix(name, "-") || strings.HasPrefix(name, ":") {
-		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", name, name) //nolint:staticcheck // upstream's wording
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: %w", name, name, err) //nolint:staticcheck // upstream's wording
 	}
-	path := name
-	if i := strings.LastIndex(name, "/"); i >= 0 {
-		path = name[i+1:]
-	}
-	repository, _, _ := strings.Cut(strings.Split(name, "@")[0], ":")
-	if host, rest, ok := strings.Cut(name, "/"); ok && strings.ContainsAny(host, ".:") {
-		repository, _, _ = strings.Cut(strings.Split(rest, "@")[0], ":")
-	}
-	if repository != strings.ToLower(repository) {
-		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format: repository name must be lowercase", name, name) //nolint:staticcheck // upstream's wording
-	}
-	if !strings.ContainsAny(path, ":@") {
+	if reference.IsNameOnly(named) {
 		return name + ":latest", nil
 	}
 	return name, nil

@@ -1,0 +1,100 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+)
+
+func TestNormalize(t *testing.T) {
+	for name, want := range map[string]string{
+		"nginx":                    "nginx:latest",
+		"nginx:1":                  "nginx:1",
+		"localhost:5000/nginx":     "localhost:5000/nginx:latest",
+		"Registry.example.com/app": "Registry.example.com/app:latest",
+		"app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef": "app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		"":          "",
+		"two words": "",
+		"an/UPPER":  "",
+		"nginx:":    "",
+		"-dash":     "",
+	} {
+		got, err := Normalize(name)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("Normalize(%q) = %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// slow takes a second for each pull and counts how many are under way at once.
+type slow struct {
+	internalapi.ImageManagerService
+	mu        sync.Mutex // guards what follows
+	now, most int
+}
+
+func (s *slow) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	s.mu.Lock()
+	s.now++
+	s.most = max(s.most, s.now)
+	s.mu.Unlock()
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	s.now--
+	s.mu.Unlock()
+	return s.ImageManagerService.PullImage(ctx, image, auth, sandbox)
+}
+
+func TestPullsAtATime(t *testing.T) {
+	for _, test := range []struct{ parallel, most, seconds int }{{0, 6, 1}, {1, 1, 6}, {2, 2, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			images := &slow{ImageManagerService: fake.New().Images()}
+			p := NewPuller(images, test.parallel)
+			began := time.Now()
+			var wg sync.WaitGroup
+			for i := range 6 {
+				wg.Go(func() {
+					c := &v1.Container{Image: fmt.Sprintf("app:%d", i), ImagePullPolicy: v1.PullAlways}
+					if _, err := p.Ensure(t.Context(), c, "pod", nil, nil, func(string, string, string) {}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := int(time.Since(began).Seconds()); images.most != test.most || took != test.seconds {
+				t.Errorf("at most %d at a time: %d were, in %d s", test.parallel, images.most, took)
+			}
+		})
+	}
+}
+
+func TestPullsASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPuller(fake.New().Images(), 0)
+		p.Limit = flowcontrol.NewTokenBucketRateLimiter(1, 2)
+		pull := func(name string) error {
+			_, err := p.Ensure(t.Context(), &v1.Container{Image: name, ImagePullPolicy: v1.PullAlways}, "pod", nil, nil, func(string, string, string) {})
+			return err
+		}
+		for i, want := range []string{"", "", "pull QPS exceeded", "pull QPS exceeded"} {
+			err := pull(fmt.Sprintf("app:%d", i))
+			if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {
+				t.Errorf("pull %d: %v, want %q", i, err, want)
+			}
+		}
+		time.Sleep(time.Second)
+		if err := pull("late:1"); err != nil {
+			t.Errorf("a second later: %v", err)
+		}
+	})
+}
