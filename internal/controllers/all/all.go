@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/disruption"
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
+	"github.com/coracle-io/coracle/internal/controllers/endpointslicemirroring"
 	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
 	"github.com/coracle-io/coracle/internal/controllers/job"
 	"github.com/coracle-io/coracle/internal/controllers/namespace"
@@ -52,6 +53,7 @@ func Controllers() []controller.Descriptor {
 		volumeprotection.Classes,
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
+		endpointslicemirroring.Descriptor,
 		podgc.Descriptor,
 		resourcequota.Descriptor,
 		namespace.Descriptor,

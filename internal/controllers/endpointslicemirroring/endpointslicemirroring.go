@@ -1,0 +1,194 @@
+// Package endpointslicemirroring copies Endpoints that users keep themselves,
+// for Services without selectors, into EndpointSlices: proxies and DNS read
+// nothing else.
+package endpointslicemirroring
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "endpointslice-mirroring-controller",
+	Aliases:        []string{"endpointslicemirroring"},
+	ServiceAccount: "endpointslicemirroring-controller",
+	EventSource:    "endpoint-slice-mirroring-controller",
+	New:            New,
+}
+
+// managedBy marks the slices that this controller owns.
+const managedBy = "endpointslicemirroring-controller.k8s.io"
+
+// mostPerSlice is how many endpoints a slice may have.
+const mostPerSlice = 1000
+
+type mirror struct {
+	env       *controller.Env
+	endpoints corelisters.EndpointsLister
+	services  corelisters.ServiceLister
+	slices    discoverylisters.EndpointSliceLister
+	tracker   *endpointsliceutil.EndpointSliceTracker
+	queue     *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	c := &mirror{
+		env:       env,
+		endpoints: core.Endpoints().Lister(),
+		services:  core.Services().Lister(),
+		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
+		tracker:   endpointsliceutil.NewEndpointSliceTracker(),
+	}
+	c.queue = controller.NewQueue("endpointslicemirroring", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *mirror) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
+			if old != nil && mirrored(old) || new != nil && mirrored(new) {
+				c.queue.Add(cache.MetaObjectToName(cmp.Or(new, old)))
+			}
+		}),
+		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+			if old == nil || new == nil || (old.Spec.Selector == nil) != (new.Spec.Selector == nil) {
+				c.queue.Add(cache.MetaObjectToName(cmp.Or(new, old)))
+			}
+		}),
+		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
+	}, c.queue.Workers(c.env.Options.ConcurrentMirroringEndpointSyncs))
+}
+
+// sliceChanged queues the Endpoints of a slice that changed otherwise than by
+// this controller's own writes.
+func (c *mirror) sliceChanged(old, new *discovery.EndpointSlice) {
+	switch {
+	case new == nil:
+		if owned(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old) {
+			c.queueOf(old)
+		}
+	case old != nil && owned(old) && (!owned(new) || old.Labels[discovery.LabelServiceName] != new.Labels[discovery.LabelServiceName]):
+		c.queueOf(old)
+		c.queueOf(new)
+	case owned(new) && c.tracker.ShouldSync(new):
+		c.queueOf(new)
+	}
+}
+
+func owned(s *discovery.EndpointSlice) bool { return s.Labels[discovery.LabelManagedBy] == managedBy }
+
+func (c *mirror) queueOf(s *discovery.EndpointSlice) {
+	if name := s.Labels[discovery.LabelServiceName]; name != "" {
+		c.queue.Add(controller.Key{Namespace: s.Namespace, Name: name})
+	}
+}
+
+func (c *mirror) sync(ctx context.Context, key controller.Key) error {
+	existing, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
+		discovery.LabelServiceName: key.Name,
+		discovery.LabelManagedBy:   managedBy,
+	}))
+	if err != nil {
+		return err
+	}
+	endpoints, service, err := c.source(key)
+	if err != nil {
+		return err
+	}
+	if service == nil {
+		c.tracker.DeleteService(key.Namespace, key.Name)
+		return c.write(ctx, endpoints, nil, nil, existing)
+	}
+	if c.tracker.StaleSlices(service, existing) {
+		return controller.ErrStale
+	}
+	groups, skip := groupsOf(endpoints, c.env.Options.MirroringMaxEndpointsPerSubset)
+	if skip.invalid > 0 {
+		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "InvalidIPAddress",
+			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", skip.invalid)
+	}
+	if skip.surplus > 0 {
+		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
+			c.env.Options.MirroringMaxEndpointsPerSubset, skip.surplus)
+	}
+	create, update, remove := plan(endpoints, groups, existing, mostPerSlice)
+	if err := c.write(ctx, endpoints, create, update, remove); err != nil {
+		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil
+		}
+		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating EndpointSlices for Endpoints %s: %v", key, err)
+		return err
+	}
+	return nil
+}
+
+// source returns the Endpoints to mirror and their Service; no Service if
+// nothing is to be mirrored.
+func (c *mirror) source(key controller.Key) (*v1.Endpoints, *v1.Service, error) {
+	endpoints, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if err != nil {
+		return nil, nil, ignoreNotFound(err)
+	}
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if err != nil {
+		return nil, nil, ignoreNotFound(err)
+	}
+	if !mirrored(endpoints) || service.Spec.Selector != nil {
+		return nil, nil, nil
+	}
+	return endpoints, service, nil
+}
+
+// write makes the planned changes. The slices it makes first, so that no
+// endpoint is missing in between.
+func (c *mirror) write(ctx context.Context, of *v1.Endpoints, create, update, remove []*discovery.EndpointSlice) error {
+	api := c.env.Client.Kubernetes.DiscoveryV1()
+	for _, s := range create {
+		made, err := api.EndpointSlices(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("mirroring Endpoints %s: %w", of.Name, err)
+		}
+		c.tracker.Update(made)
+	}
+	for _, s := range update {
+		made, err := api.EndpointSlices(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("updating EndpointSlice %s: %w", s.Name, err)
+		}
+		c.tracker.Update(made)
+	}
+	for _, s := range remove {
+		if err := api.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
+			return fmt.Errorf("deleting EndpointSlice %s: %w", s.Name, err)
+		}
+		c.tracker.ExpectDeletion(s)
+	}
+	return nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
