@@ -2,11 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
@@ -112,8 +108,7 @@ func (k *Kubelet) collectSandboxes(ctx context.Context) {
 	}
 }
 
-// rotateLogs keeps each container's log below containerLogMaxSize by moving
-// it aside and having the runtime open a new one.
+// rotateLogs keeps each container's log below containerLogMaxSize.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
 	c := &k.config.Configuration
 	limit, err := resource.ParseQuantity(c.ContainerLogMaxSize)
@@ -121,6 +116,10 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 		klog.FromContext(ctx).Error(err, "containerLogMaxSize is not a quantity, logs will not be rotated", "value", c.ContainerLogMaxSize)
 		return
 	}
+	if limit.Sign() < 0 {
+		return
+	}
+	rotator := &logs.Rotator{MaxBytes: limit.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Reopen: k.runtime.ReopenContainerLog}
 	ticker := time.NewTicker(c.ContainerLogMonitorInterval.Duration)
 	defer ticker.Stop()
 	for {
@@ -135,38 +134,10 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 				continue
 			}
 			for _, container := range observed.Running() {
-				info, err := os.Stat(container.LogPath)
-				if err != nil || info.Size() < limit.Value() {
-					continue
-				}
-				if err := k.rotate(ctx, container, int(*c.ContainerLogMaxFiles)); err != nil {
-					klog.FromContext(ctx).Error(err, "Rotating a container's log failed", "log", container.LogPath)
+				if err := rotator.Rotate(ctx, container.ID, container.LogPath); err != nil {
+					klog.FromContext(ctx).Error(err, "Rotating a container's log failed, will try again", "log", container.LogPath)
 				}
 			}
 		}
 	}
-}
-
-func (k *Kubelet) rotate(ctx context.Context, c *cri.Container, keep int) error {
-	moved := c.LogPath + "." + time.Now().Format("20060102-150405")
-	if err := os.Rename(c.LogPath, moved); err != nil {
-		return err
-	}
-	if err := k.runtime.ReopenContainerLog(ctx, c.ID); err != nil {
-		_ = os.Rename(moved, c.LogPath)
-		return fmt.Errorf("reopen the log of container %s: %w", c.Name, err)
-	}
-	old, err := filepath.Glob(c.LogPath + ".*")
-	if err != nil {
-		return err
-	}
-	slices.Sort(old)
-	old = slices.DeleteFunc(old, func(p string) bool { return strings.HasSuffix(p, ".tmp") })
-	for len(old) > keep-1 {
-		if err := os.Remove(old[0]); err != nil {
-			return err
-		}
-		old = old[1:]
-	}
-	return nil
 }

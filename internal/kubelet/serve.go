@@ -259,7 +259,7 @@ func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.
 				}
 			}
 		}
-		return fmt.Errorf("container %q in pod %q is waiting to start: no logs yet", container, pod.Name)
+		return fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
 	}
 	options := &logs.LogOptions{Follow: o.Follow, Timestamp: o.Timestamps, TailLines: o.TailLines, LimitBytes: o.LimitBytes}
 	if o.SinceSeconds != nil {

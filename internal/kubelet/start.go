@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
@@ -248,7 +249,7 @@ func (k *Kubelet) removeOlder(ctx context.Context, observed *cri.Pod, name, curr
 			continue
 		}
 		if err := k.runtime.RemoveContainer(ctx, c.ID); err == nil && c.LogPath != "" {
-			_ = k.config.Files.Remove(c.LogPath)
+			_ = logs.Remove(c.LogPath)
 		}
 	}
 }

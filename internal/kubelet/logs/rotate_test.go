@@ -1,0 +1,98 @@
+package logs
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSift(t *testing.T) {
+	for name, test := range map[string]struct {
+		paths, remove, pack []string
+		keep                int
+	}{
+		"none":        {keep: 3},
+		"few":         {paths: []string{"l.1.gz", "l.2"}, keep: 3, pack: []string{"l.2"}},
+		"many":        {paths: []string{"l.1.gz", "l.2.gz", "l.3.gz", "l.4"}, keep: 3, remove: []string{"l.1.gz"}, pack: []string{"l.4"}},
+		"keeps none":  {paths: []string{"l.1"}, keep: 0, remove: []string{"l.1"}},
+		"interrupted": {paths: []string{"l.1", "l.1.gz", "l.2", "l.2.tmp"}, keep: 3, remove: []string{"l.1", "l.2.tmp"}, pack: []string{"l.2"}},
+	} {
+		remove, pack := sift(test.paths, test.keep)
+		if diff := cmp.Diff([][]string{test.remove, test.pack}, [][]string{remove, pack}); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func names(t *testing.T, dir string) (out []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRotate(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "0.log")
+	write(t, log+".20200101-000000", "old")
+	write(t, log, "new")
+	var failure error
+	r := &Rotator{MaxBytes: 10, MaxFiles: 3, Reopen: func(context.Context, string) error {
+		if failure == nil {
+			write(t, log, "")
+		}
+		return failure
+	}}
+	if err := r.Rotate(t.Context(), "id", log); err != nil || len(names(t, dir)) != 2 {
+		t.Fatalf("a small log was rotated: %v %v", names(t, dir), err)
+	}
+	write(t, log, strings.Repeat("new", 10))
+	failure = errors.New("no")
+	if err := r.Rotate(t.Context(), "id", log); !errors.Is(err, failure) {
+		t.Fatal(err)
+	}
+	if raw, _ := os.ReadFile(log); len(raw) != 30 {
+		t.Fatalf("the log is lost after a failure: %q", raw)
+	}
+	failure = nil
+	if err := r.Rotate(t.Context(), "id", log); err != nil {
+		t.Fatal(err)
+	}
+	got := names(t, dir)
+	if len(got) != 3 || got[0] != "0.log" || got[1] != "0.log.20200101-000000.gz" || strings.HasSuffix(got[2], ".gz") {
+		t.Fatalf("after the rotation: %v", got)
+	}
+	f, err := os.Open(filepath.Join(dir, got[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(unpacked); err != nil || string(raw) != "old" {
+		t.Fatalf("the packed log is %q, %v", raw, err)
+	}
+	if err := Remove(log); err != nil || len(names(t, dir)) != 0 {
+		t.Fatalf("left after removal: %v %v", names(t, dir), err)
+	}
+}
