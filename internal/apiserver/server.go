@@ -70,9 +70,8 @@ type Config struct {
 	Handlers map[string]http.Handler
 	// Checks are conditions of /readyz and /healthz besides the server's own.
 	Checks []health.Check
-	// Fallback answers resource requests for group versions that are not
-	// served here (aggregated API servers); nil is not found.
-	Fallback http.Handler
+	// Aggregated finds the servers behind APIServices; nil knows none.
+	Aggregated Aggregated
 
 	// MaxInFlight and MaxMutatingInFlight bound the requests that are served
 	// at a time, long-running ones aside; 0 is upstream's default.
@@ -85,6 +84,13 @@ type Config struct {
 	Clock clock.PassiveClock
 	// Observe is told of every answered request; nil counts them for /metrics.
 	Observe Observer
+}
+
+// Aggregated finds who answers for a group version in place of this server.
+type Aggregated interface {
+	// Handler returns nil for a group version that this server answers for
+	// itself. The handler finds the user in the request's context.
+	Handler(schema.GroupVersion) http.Handler
 }
 
 const (
@@ -152,6 +158,11 @@ func (s *Server) SetResources(rs []*resource.Resource) {
 	defer s.change.Unlock()
 	s.routes.Store(s.routes.Load().replaced(rs, s.Cache, &s.slots))
 	s.discovery.Set(rs)
+}
+
+// SetAPIServices replaces what discovery knows of APIServices.
+func (s *Server) SetAPIServices(services []discovery.APIService) {
+	s.discovery.SetAPIServices(services)
 }
 
 // shutdownGrace is how long requests under way may take to finish.

@@ -12,9 +12,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -69,47 +71,42 @@ func priorityClass(name string, value int32, description string) wanted {
 		PreemptionPolicy: ptr.To(corev1.PreemptLowerPriority)}}
 }
 
-// localServices are the group versions that this server itself serves, with
-// the priorities by which discovery orders them.
-var localServices = []struct {
-	group, version                 string
-	groupPriority, versionPriority int32
-}{
-	{"", "v1", 18000, 1},
-	{"admissionregistration.k8s.io", "v1", 16700, 15},
-	{"apiextensions.k8s.io", "v1", 16700, 15},
-	{"apps", "v1", 17800, 15},
-	{"authentication.k8s.io", "v1", 17700, 15},
-	{"authorization.k8s.io", "v1", 17600, 15},
-	{"autoscaling", "v1", 17500, 15},
-	{"autoscaling", "v2", 17500, 30},
-	{"batch", "v1", 17400, 15},
-	{"certificates.k8s.io", "v1", 17300, 15},
-	{"coordination.k8s.io", "v1", 16500, 15},
-	{"discovery.k8s.io", "v1", 16200, 15},
-	{"events.k8s.io", "v1", 17750, 15},
-	{"flowcontrol.apiserver.k8s.io", "v1", 16100, 21},
-	{"networking.k8s.io", "v1", 17200, 15},
-	{"node.k8s.io", "v1", 16300, 15},
-	{"policy", "v1", 17100, 15},
-	{"rbac.authorization.k8s.io", "v1", 17000, 15},
-	{"resource.k8s.io", "v1", 16200, 21},
-	{"scheduling.k8s.io", "v1", 16600, 15},
-	{"storage.k8s.io", "v1", 16800, 15},
+// localServices are the group versions that this server itself serves by
+// default.
+var localServices = []schema.GroupVersion{
+	{Version: "v1"},
+	{Group: "admissionregistration.k8s.io", Version: "v1"},
+	{Group: "apiextensions.k8s.io", Version: "v1"},
+	{Group: "apps", Version: "v1"},
+	{Group: "authentication.k8s.io", Version: "v1"},
+	{Group: "authorization.k8s.io", Version: "v1"},
+	{Group: "autoscaling", Version: "v1"},
+	{Group: "autoscaling", Version: "v2"},
+	{Group: "batch", Version: "v1"},
+	{Group: "certificates.k8s.io", Version: "v1"},
+	{Group: "coordination.k8s.io", Version: "v1"},
+	{Group: "discovery.k8s.io", Version: "v1"},
+	{Group: "events.k8s.io", Version: "v1"},
+	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"},
+	{Group: "networking.k8s.io", Version: "v1"},
+	{Group: "node.k8s.io", Version: "v1"},
+	{Group: "policy", Version: "v1"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1"},
+	{Group: "resource.k8s.io", Version: "v1"},
+	{Group: "scheduling.k8s.io", Version: "v1"},
+	{Group: "storage.k8s.io", Version: "v1"},
 }
 
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
 func apiServices() []wanted {
 	var out []wanted
-	for _, s := range localServices {
+	for _, gv := range localServices {
+		priority, _ := discovery.BuiltInPriority(gv)
 		out = append(out, wanted{objects.APIServices, &apiregistrationv1.APIService{
-			ObjectMeta: metav1.ObjectMeta{Name: s.version + "." + s.group, Labels: map[string]string{automanaged: "onstart"}},
-			Spec: apiregistrationv1.APIServiceSpec{Group: s.group, Version: s.version,
-				GroupPriorityMinimum: s.groupPriority, VersionPriority: s.versionPriority},
-			Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
-				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
-				Reason: "Local", Message: "Local APIServices are always available"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{automanaged: "onstart"}},
+			Spec: apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version,
+				GroupPriorityMinimum: priority.Group, VersionPriority: priority.Version},
 		}})
 	}
 	return out

@@ -47,6 +47,7 @@ type Routes interface{ SetResources([]*resource.Resource) }
 // Documents takes the OpenAPI documents of group versions, made on demand.
 type Documents interface {
 	SetV3Func(path string, render func() ([]byte, error))
+	SetV2(name string, render func() (*spec.Swagger, error))
 }
 
 // Managers tracks the fields of objects. Forget is told of group versions
@@ -295,6 +296,9 @@ func (s *Server) serve(ctx context.Context, states []*state) {
 	for _, d := range added {
 		s.Cache.Add(d.stored)
 	}
+	for _, d := range added {
+		s.publishV2(d.crd.Name, d)
+	}
 	gone := s.replace(next)
 	all := slices.Clone(s.BuiltIn)
 	for _, name := range slices.Sorted(maps.Keys(next)) {
@@ -303,6 +307,7 @@ func (s *Server) serve(ctx context.Context, states []*state) {
 	s.routes.SetResources(all)
 	for _, d := range gone {
 		s.Cache.Remove(d.stored)
+		s.publishV2(d.crd.Name, nil)
 	}
 	for gv := range changed {
 		s.publish(gv)

@@ -3,10 +3,13 @@ package crd
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // openAPI is the OpenAPI v3 document of one version of a definition.
@@ -14,7 +17,30 @@ func (d *definition) openAPI(version string) (*spec3.OpenAPI, error) {
 	return builder.BuildOpenAPIV3(d.crd, version, builder.Options{IncludeSelectableFields: true})
 }
 
-// publish sets the OpenAPI document of a group version to that of the
+// openAPIV2 is what the versions that the definition serves add to the
+// OpenAPI v2 document. The kinds of the API itself, which they refer to, are
+// there already.
+func (d *definition) openAPIV2() (*spec.Swagger, error) {
+	all := &spec.Swagger{}
+	all.Paths = &spec.Paths{Paths: map[string]spec.PathItem{}}
+	all.Definitions, all.Parameters = spec.Definitions{}, map[string]spec.Parameter{}
+	for _, gv := range d.groupVersions() {
+		one, err := builder.BuildOpenAPIV2(d.crd, gv.Version, builder.Options{V2: true, IncludeSelectableFields: true})
+		if err != nil {
+			return nil, fmt.Errorf("OpenAPI of %s: %w", d.crd.Name, err)
+		}
+		maps.Copy(all.Paths.Paths, one.Paths.Paths)
+		maps.Copy(all.Parameters, one.Parameters)
+		for name, definition := range one.Definitions {
+			if !strings.HasPrefix(name, "io.k8s.apimachinery.") && !strings.HasPrefix(name, "io.k8s.api.") {
+				all.Definitions[name] = definition
+			}
+		}
+	}
+	return all, nil
+}
+
+// publish sets the OpenAPI v3 document of a group version to that of the
 // definitions which are served in it now.
 func (s *Server) publish(gv schema.GroupVersion) {
 	if s.Documents == nil {
@@ -46,4 +72,16 @@ func (s *Server) publish(gv schema.GroupVersion) {
 		}
 		return json.Marshal(merged)
 	})
+}
+
+// publishV2 sets what a definition adds to the OpenAPI v2 document; nil takes
+// away what one of the name added.
+func (s *Server) publishV2(name string, d *definition) {
+	switch {
+	case s.Documents == nil:
+	case d == nil || len(d.views) == 0:
+		s.Documents.SetV2(name, nil)
+	default:
+		s.Documents.SetV2(name, d.openAPIV2)
+	}
 }

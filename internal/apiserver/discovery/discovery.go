@@ -5,7 +5,10 @@
 //	/apis/{group}                  one group
 //	/api/v1  /apis/{group}/{version}   one version's resources
 //
-// Documents are made when the resources change, not when they are asked for.
+// It merges what this server serves with what the servers behind APIServices
+// say of themselves; groups and versions come in the order of the APIServices'
+// priorities. Documents are made by the first request after a change, which
+// may be one of hundreds in a row.
 package discovery
 
 import (
@@ -14,19 +17,23 @@ import (
 	"encoding/base64"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Documents answers discovery requests. It is an http.Handler.
 type Documents struct {
-	current atomic.Pointer[documents]
+	current atomic.Pointer[func() *documents]
+
+	mu        sync.Mutex // guards what the documents are made of
+	resources []*resource.Resource
+	services  []APIService
 }
 
 // documents are the answers by path. They never change.
@@ -42,30 +49,44 @@ func New(rs []*resource.Resource) *Documents {
 	return d
 }
 
-// Set replaces the documents by those of other resources.
-func (d *Documents) Set(rs []*resource.Resource) { d.current.Store(build(rs)) }
+// Set replaces the resources that this server serves.
+func (d *Documents) Set(rs []*resource.Resource) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resources = rs
+	d.renew()
+}
+
+// SetAPIServices replaces what is registered by APIServices. Group versions
+// that this server serves are listed without one, too.
+func (d *Documents) SetAPIServices(services []APIService) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.services = services
+	d.renew()
+}
+
+func (d *Documents) renew() {
+	rs, services := d.resources, d.services
+	made := sync.OnceValue(func() *documents { return build(groupsOf(rs, services)) })
+	d.current.Store(&made)
+}
+
+func (d *Documents) load() *documents { return (*d.current.Load())() }
 
 // Serves says whether there is a document at a path.
-func (d *Documents) Serves(path string) bool { return d.current.Load().plain[trim(path)] != nil }
+func (d *Documents) Serves(path string) bool { return d.load().plain[trim(path)] != nil }
 
 // Paths lists the paths of all documents, sorted.
-func (d *Documents) Paths() []string { return slices.Sorted(maps.Keys(d.current.Load().plain)) }
-
-// groupOrder is the order in which clients prefer the built-in groups; others
-// follow by name.
-var groupOrder = []string{
-	"", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-	"autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
-	"storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
-	"coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
-	"internal.apiserver.k8s.io", "storagemigration.k8s.io",
-}
+func (d *Documents) Paths() []string { return slices.Sorted(maps.Keys(d.load().plain)) }
 
 // group is one API group with the resources of each of its versions.
 type group struct {
-	name     string
-	versions []string // most preferred first
-	served   map[string][]served
+	name       string
+	versions   []string // most preferred first
+	priorities map[string]Priority
+	served     map[string][]served
+	remote     map[string]*apidiscoveryv2.APIVersionDiscovery
 }
 
 // served is one resource in one version.
@@ -74,43 +95,58 @@ type served struct {
 	version  *resource.Version
 }
 
-// groupsOf sorts resources into groups and versions.
-func groupsOf(rs []*resource.Resource) []*group {
+// groupsOf sorts resources and registered services into groups and versions.
+func groupsOf(rs []*resource.Resource, services []APIService) []*group {
 	byName := map[string]*group{}
+	in := func(gv schema.GroupVersion, p Priority) *group {
+		g := byName[gv.Group]
+		if g == nil {
+			g = &group{
+				name: gv.Group, priorities: map[string]Priority{}, served: map[string][]served{},
+				remote: map[string]*apidiscoveryv2.APIVersionDiscovery{},
+			}
+			byName[gv.Group] = g
+		}
+		if _, known := g.priorities[gv.Version]; !known {
+			g.versions = append(g.versions, gv.Version)
+			g.priorities[gv.Version] = p
+		}
+		return g
+	}
+	local := map[schema.GroupVersion]bool{}
+	for _, r := range rs {
+		for i := range r.Versions {
+			if v := &r.Versions[i]; !v.Unserved {
+				local[v.GroupVersion] = true
+			}
+		}
+	}
+	for _, s := range services {
+		if s.Remote != nil {
+			in(s.GroupVersion, s.Priority).remote[s.GroupVersion.Version] = s.Remote
+		} else if local[s.GroupVersion] {
+			in(s.GroupVersion, s.Priority)
+		}
+	}
 	for _, r := range rs {
 		for i := range r.Versions {
 			v := &r.Versions[i]
 			if v.Unserved {
 				continue
 			}
-			g := byName[v.Group]
-			if g == nil {
-				g = &group{name: v.Group, served: map[string][]served{}}
-				byName[v.Group] = g
+			p, _ := BuiltInPriority(v.GroupVersion)
+			if g := in(v.GroupVersion, p); g.remote[v.Version] == nil {
+				g.served[v.Version] = append(g.served[v.Version], served{r, v})
 			}
-			if g.served[v.Version] == nil {
-				g.versions = append(g.versions, v.Version)
-			}
-			g.served[v.Version] = append(g.served[v.Version], served{r, v})
 		}
 	}
 	for _, g := range byName {
-		slices.SortFunc(g.versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+		slices.SortFunc(g.versions, g.compareVersions)
 		for _, all := range g.served {
 			slices.SortFunc(all, func(a, b served) int { return cmp.Compare(a.resource.Plural, b.resource.Plural) })
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), compareGroups)
-}
-
-func compareGroups(a, b *group) int {
-	place := func(g *group) int {
-		if i := slices.Index(groupOrder, g.name); i >= 0 {
-			return i
-		}
-		return len(groupOrder)
-	}
-	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.name, b.name))
 }
 
 func (g *group) path(v string) string {
@@ -194,6 +230,10 @@ func storageHash(r *resource.Resource) string {
 func (g *group) discoveryGroup() apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
+		if remote := g.remote[v]; remote != nil {
+			out.Versions = append(out.Versions, *remote)
+			continue
+		}
 		one := apidiscoveryv2.APIVersionDiscovery{Version: v, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 		for _, s := range g.served[v] {
 			one.Resources = append(one.Resources, discoveryResource(s))

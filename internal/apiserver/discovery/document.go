@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/munnerz/goautoneg"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -15,25 +16,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// document is one answer. The JSON and its ETag are made in advance.
+// document is one answer. The JSON and its ETag are made once it is asked for.
 type document struct {
-	obj  runtime.Object
+	obj     runtime.Object
+	encoded func() encoded
+}
+
+type encoded struct {
 	json []byte
 	etag string
 }
 
 func newDocument(obj runtime.Object) *document {
-	data, err := codec.Encode(obj, codec.JSON)
-	if err != nil {
-		data, _ = json.Marshal(obj)
-	}
-	return &document{obj: obj, json: data, etag: strconv.Quote(fmt.Sprintf("%X", sha512.Sum512(data)))}
+	return &document{obj: obj, encoded: sync.OnceValue(func() encoded {
+		data, err := codec.Encode(obj, codec.JSON)
+		if err != nil {
+			data, _ = json.Marshal(obj)
+		}
+		return encoded{json: data, etag: strconv.Quote(fmt.Sprintf("%X", sha512.Sum512(data)))}
+	})}
 }
 
-func build(rs []*resource.Resource) *documents {
+func build(groups []*group) *documents {
 	d := &documents{plain: map[string]*document{}, aggregated: map[string]*document{}}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	core, others := newDiscoveryList(), newDiscoveryList()
@@ -41,19 +47,22 @@ func build(rs []*resource.Resource) *documents {
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
 	}
-	for _, g := range groupsOf(rs) {
+	for _, g := range groups {
 		for _, v := range g.versions {
-			d.plain[g.path(v)] = newDocument(g.resourceList(v))
+			if g.remote[v] == nil {
+				d.plain[g.path(v)] = newDocument(g.resourceList(v))
+			}
 		}
 		if g.name == "" {
 			versions.Versions = g.versions
 			core.Items = append(core.Items, g.discoveryGroup())
 			continue
 		}
-		one := g.apiGroup()
-		d.plain[g.path("")] = newDocument(&one)
-		one.TypeMeta = metav1.TypeMeta{}
-		list.Groups = append(list.Groups, one)
+		alone := g.apiGroup()
+		d.plain[g.path("")] = newDocument(&alone)
+		listed := g.apiGroup()
+		listed.TypeMeta = metav1.TypeMeta{}
+		list.Groups = append(list.Groups, listed)
 		others.Items = append(others.Items, g.discoveryGroup())
 	}
 	d.plain["/api"], d.plain["/apis"] = newDocument(versions), newDocument(list)
@@ -75,7 +84,7 @@ const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 // ServeHTTP answers with the document at the request's path.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := trim(r.URL.Path)
-	all := d.current.Load()
+	all := d.load()
 	if aggregated := all.aggregated[path]; aggregated != nil {
 		w.Header().Add("Vary", "Accept")
 		if wantsAggregated(r.Header.Get("Accept")) {
@@ -96,7 +105,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only the following media types are accepted: "+strings.Join(codec.NotAcceptable(false), ", "), http.StatusNotAcceptable)
 		return
 	}
-	body := plain.json
+	body := plain.encoded().json
 	var err error
 	if output.Media == codec.Protobuf {
 		body, err = codec.Encode(plain.obj, codec.Protobuf)
@@ -120,17 +129,17 @@ func (d *document) withAddress(r *http.Request) *document {
 
 // serve answers with an ETag, or that nothing has changed since the client's.
 func (d *document) serve(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("ETag", d.etag)
+	header, encoded := w.Header(), d.encoded()
+	header.Set("ETag", encoded.etag)
 	header.Set("Content-Type", aggregatedType)
 	header.Set("Cache-Control", "public")
 	if known := r.Header.Get("If-None-Match"); known != "" && slices.ContainsFunc(strings.Split(known, ","), func(tag string) bool {
-		return strings.TrimSpace(tag) == d.etag
+		return strings.TrimSpace(tag) == encoded.etag
 	}) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	_, _ = w.Write(d.json)
+	_, _ = w.Write(encoded.json)
 }
 
 // wantsAggregated says whether a client prefers everything at once to the

@@ -23,6 +23,7 @@ const (
 	PersistentVolumes   = "persistentvolumes"
 	Claims              = "persistentvolumeclaims"
 	Services            = "services/specs"
+	EndpointSlices      = "endpointslices"
 	Roles               = "roles"
 	ClusterRoles        = "clusterroles"
 	RoleBindings        = "rolebindings"

@@ -20,6 +20,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,15 +58,24 @@ func newDocument(gzipped []byte) *document {
 
 // Handler serves /openapi/v2, /openapi/v3 and what is below it.
 type Handler struct {
-	mu sync.RWMutex // guards the maps and documents below
-	v3 map[string]func() (*document, error)
-	// The version 2 document in both media types.
+	mu      sync.RWMutex // guards what is below
+	v3      map[string]func() (*document, error)
+	remotes map[string]remote // version 3 documents of other servers, by the servers' names
+	parts   map[string]*part  // additions to the version 2 document by name
+	v2      func() (*v2Documents, error)
+	// The version 2 document of the built-in resources in both media types.
 	v2JSON, v2Proto *document
+}
+
+// remote is a server that answers for version 3 documents by their paths.
+type remote struct {
+	urls    map[string]string
+	handler http.Handler
 }
 
 // New returns a handler with the documents of the built-in resources.
 func New() (*Handler, error) {
-	h := &Handler{v3: map[string]func() (*document, error){}}
+	h := &Handler{v3: map[string]func() (*document, error){}, remotes: map[string]remote{}, parts: map[string]*part{}}
 	entries, err := documents.ReadDir("documents/v3")
 	if err != nil {
 		return nil, err
@@ -85,6 +95,7 @@ func New() (*Handler, error) {
 		}
 		*d = newDocument(raw)
 	}
+	h.renewV2()
 	return h, nil
 }
 
@@ -127,6 +138,31 @@ func (h *Handler) SetV3Func(path string, render func() ([]byte, error)) {
 	})
 }
 
+// SetV3Remote puts documents that another server answers for into the index,
+// with their URLs by path; nil takes them out. Documents of this server's own
+// come before them.
+func (h *Handler) SetV3Remote(name string, urls map[string]string, handler http.Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if urls == nil {
+		delete(h.remotes, name)
+		return
+	}
+	h.remotes[name] = remote{urls, handler}
+}
+
+// remoteFor returns who answers for a path; nil for nobody.
+func (h *Handler) remoteFor(path string) http.Handler {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(h.remotes)) {
+		if r := h.remotes[name]; r.urls[path] != "" {
+			return r.handler
+		}
+	}
+	return nil
+}
+
 func ready(d *document) func() (*document, error) {
 	return func() (*document, error) { return d, nil }
 }
@@ -156,20 +192,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
-	h.mu.RLock()
-	asJSON, asProto := h.v2JSON, h.v2Proto
-	h.mu.RUnlock()
-	switch negotiate(r, typeJSON, typeV2, typeV2Old) {
-	case typeJSON:
-		write(w, r, asJSON, typeJSON)
-	case typeV2, typeV2Old:
-		write(w, r, asProto, typeV2)
-	default:
-		w.WriteHeader(http.StatusNotAcceptable)
-	}
-}
-
 func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
@@ -178,8 +200,13 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
 		Paths map[string]entry `json:"paths"`
 	}{Paths: map[string]entry{}}
 	h.mu.RLock()
-	all := maps.Clone(h.v3)
+	all, remotes := maps.Clone(h.v3), maps.Clone(h.remotes)
 	h.mu.RUnlock()
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(remotes))) {
+		for path, location := range remotes[name].urls {
+			index.Paths[path] = entry{URL: location}
+		}
+	}
 	for path, render := range all {
 		d, err := render()
 		if err != nil {
@@ -205,6 +232,10 @@ func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	if d == nil {
+		if h := h.remoteFor(path); h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
 		http.NotFound(w, r)
 		return
 	}

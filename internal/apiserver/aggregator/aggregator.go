@@ -1,0 +1,227 @@
+// Package aggregator lets other API servers serve part of the API. An
+// APIService (apiregistration.k8s.io/v1) names a group version and the Service
+// whose server answers for it; one without a Service says that this server
+// does.
+//
+//	APIServices ──► Server.sync ─┬─► autoregister: one for each group version of custom resources
+//	                             ├─► table: group version ─► backend ─► proxy
+//	                             └─► discovery, in the order of the priorities
+//
+//	backend, one for each APIService with a Service:
+//	  check ─► Available condition ─► discovery of the server ─► its OpenAPI documents
+//	    ▲ every 30 s, and when the Service, its EndpointSlices or a proxied request say so
+//
+// A proxied request carries who sent it in the X-Remote-* headers and is
+// authenticated by the front proxy's client certificate.
+package aggregator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/discovery"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Documents takes the OpenAPI documents of aggregated servers.
+type Documents interface {
+	// SetV2 adds a part to the version 2 document; a nil render takes it out.
+	SetV2(name string, render func() (*spec.Swagger, error))
+	// SetV3Func publishes a version 3 document; a nil render takes it out.
+	SetV3Func(path string, render func() ([]byte, error))
+	// SetV3Remote publishes the documents that h answers for, by path, with
+	// their URLs; no paths take them out.
+	SetV3Remote(name string, urls map[string]string, h http.Handler)
+}
+
+// Discovery is told what APIServices register.
+type Discovery interface {
+	SetAPIServices([]discovery.APIService)
+}
+
+// Config says what an aggregator works on. Fields are required unless their
+// comment says otherwise.
+type Config struct {
+	Cache *watchcache.Cache
+	// BuiltIn are the resources that this server brings.
+	BuiltIn []*resource.Resource
+	// ClientCertificate authenticates this server as a front proxy.
+	ClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Documents may be nil.
+	Documents Documents
+	// Managers records who owns the fields of a status; nil records nothing.
+	Managers apiserver.FieldManagers
+	Clock    clock.Clock
+	// Dial connects to the servers; nil is the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Server proxies to the servers behind APIServices. It implements
+// apiserver.Aggregated.
+type Server struct {
+	Config
+	services objects.Reader[*corev1.Service]
+	slices   objects.Reader[*discoveryv1.EndpointSlice]
+	table    atomic.Pointer[table]
+	local    atomic.Pointer[map[schema.GroupVersion]bool] // group versions of custom resources
+	builtIn  map[schema.GroupVersion]bool
+	wake     chan struct{} // has room for one
+
+	// The following belong to Run's goroutine.
+	kind     *watchcache.Kind
+	starting bool // nothing has been registered yet
+	backends map[string]*backend
+	wait     sync.WaitGroup
+	watching bool
+}
+
+// table finds backends by group version. It never changes.
+type table map[schema.GroupVersion]*backend
+
+// New makes an aggregator; Run must follow.
+func New(c Config) *Server {
+	source := objects.Cache{Cache: c.Cache}
+	s := &Server{
+		Config:   c,
+		services: objects.Of[*corev1.Service](source, objects.Services),
+		slices:   objects.Of[*discoveryv1.EndpointSlice](source, objects.EndpointSlices),
+		builtIn:  groupVersions(c.BuiltIn),
+		wake:     make(chan struct{}, 1),
+		backends: map[string]*backend{},
+	}
+	s.table.Store(&table{})
+	s.local.Store(&map[schema.GroupVersion]bool{})
+	return s
+}
+
+// SetResources tells which resources this server serves, for the APIServices
+// of custom ones.
+func (s *Server) SetResources(rs []*resource.Resource) {
+	custom := groupVersions(rs)
+	for gv := range s.builtIn {
+		delete(custom, gv)
+	}
+	s.local.Store(&custom)
+	s.again()
+}
+
+func groupVersions(rs []*resource.Resource) map[schema.GroupVersion]bool {
+	all := map[schema.GroupVersion]bool{}
+	for _, r := range rs {
+		for i := range r.Versions {
+			if v := &r.Versions[i]; !v.Unserved {
+				all[v.GroupVersion] = true
+			}
+		}
+	}
+	return all
+}
+
+// again asks Run to look at everything once more.
+func (s *Server) again() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Handler implements apiserver.Aggregated.
+func (s *Server) Handler(gv schema.GroupVersion) http.Handler {
+	if b := (*s.table.Load())[gv]; b != nil {
+		return b
+	}
+	return nil
+}
+
+// Run follows the APIServices until ctx ends, and returns when everything
+// that it started has ended. The cache must be synced, and the resources of
+// the custom resource definitions be set.
+func (s *Server) Run(ctx context.Context, d Discovery) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.wait.Wait()
+	defer cancel()
+	if s.kind = s.Cache.Kind(&resource.Resource{StoragePath: objects.APIServices}); s.kind == nil {
+		return errors.New("apiservices are not among the resources")
+	}
+	s.starting = true
+	for ctx.Err() == nil {
+		cursor, err := s.kind.Watch(s.kind.Snapshot().Revision)
+		if errors.Is(err, watchcache.ErrRemoved) {
+			return err
+		}
+		for err == nil {
+			s.sync(ctx, d)
+			_, _, err = cursor.Next(ctx, s.wake)
+		}
+		if ctx.Err() == nil && !errors.Is(err, store.ErrCompacted) {
+			klog.FromContext(ctx).Error(err, "Reading the APIServices anew")
+		}
+	}
+	return nil
+}
+
+// registered returns the APIServices by name.
+func (s *Server) registered() map[string]*watchcache.Entry {
+	all := map[string]*watchcache.Entry{}
+	s.kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+		all[e.Name] = e
+		return true
+	})
+	return all
+}
+
+// sync makes the backends, what is routed and what discovery says what the
+// APIServices say.
+func (s *Server) sync(ctx context.Context, d Discovery) {
+	all := s.registered()
+	s.register(ctx, all)
+	for name, b := range s.backends {
+		e := all[name]
+		if e == nil || !b.serves(e.Object.(*apiregistrationv1.APIService)) {
+			s.stop(b)
+			delete(s.backends, name)
+		}
+	}
+	next := table{}
+	var registered []discovery.APIService
+	for name, e := range all {
+		service := e.Object.(*apiregistrationv1.APIService)
+		gv := schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}
+		entry := discovery.APIService{
+			GroupVersion: gv,
+			Priority:     discovery.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
+		}
+		if service.Spec.Service == nil {
+			s.settleLocal(ctx, e)
+		} else {
+			b := s.backends[name]
+			if b == nil {
+				b = s.start(ctx, service)
+				s.backends[name] = b
+			}
+			b.available.Store(isAvailable(service))
+			next[gv] = b
+			entry.Remote = b.described()
+		}
+		registered = append(registered, entry)
+	}
+	s.table.Store(&next)
+	d.SetAPIServices(registered)
+}

@@ -1,0 +1,82 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// settleLocal says of an APIService without a Service that it is available.
+func (s *Server) settleLocal(ctx context.Context, e *watchcache.Entry) {
+	local := apiregistrationv1.APIServiceCondition{
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
+		Reason: "Local", Message: "Local APIServices are always available",
+	}
+	err := s.report(ctx, e, local)
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return // its event comes
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot write the status of an APIService yet", "apiService", e.Name)
+		s.retry(ctx)
+	}
+}
+
+// report writes an APIService's Available condition, unless it is there.
+func (s *Server) report(ctx context.Context, e *watchcache.Entry, c apiregistrationv1.APIServiceCondition) error {
+	have := e.Object.(*apiregistrationv1.APIService)
+	c.LastTransitionTime = metav1.NewTime(s.Clock.Now().Truncate(time.Second))
+	status := withCondition(have.Status.Conditions, c)
+	if status == nil {
+		return nil
+	}
+	next := have.DeepCopy()
+	next.Status.Conditions = status
+	if s.Managers != nil {
+		r := s.kind.Resource()
+		s.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager)
+	}
+	_, err := s.kind.Update(ctx, next, e)
+	return err
+}
+
+// fieldManager owns what the API server writes into an APIService's status.
+const fieldManager = "kube-apiserver"
+
+// withCondition returns the conditions with c among them; nil if it is there
+// as it should be. The time of the last transition changes with the status only.
+func withCondition(have []apiregistrationv1.APIServiceCondition, c apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
+	next := slices.Clone(have)
+	for i := range next {
+		if next[i].Type != c.Type {
+			continue
+		}
+		if next[i].Status == c.Status {
+			c.LastTransitionTime = next[i].LastTransitionTime
+		}
+		if next[i] == c {
+			return nil
+		}
+		next[i] = c
+		return next
+	}
+	return append(next, c)
+}
+
+func isAvailable(service *apiregistrationv1.APIService) bool {
+	for _, c := range service.Status.Conditions {
+		if c.Type == apiregistrationv1.Available {
+			return c.Status == apiregistrationv1.ConditionTrue
+		}
+	}
+	return false
+}

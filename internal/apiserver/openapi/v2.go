@@ -1,0 +1,194 @@
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// The version 2 document is that of the built-in resources with parts added:
+// custom resources and aggregated servers. Nothing of it is parsed that is
+// not touched: a part adds members to three of the document's objects, in
+// JSON by text and in protobuf, where fields may follow in any order, by
+// appending.
+//
+//	{"swagger":…,"paths":{built-in…  ,"/apis/example.com/v1/boats":…},
+//	             "definitions":{built-in…  ,"com.example.v1.Boat":…},
+//	             "parameters":{built-in…}}
+
+// v2Documents is the version 2 document in both media types.
+type v2Documents struct {
+	json  *document
+	proto func() (*document, error)
+}
+
+// SetV2 adds what render returns to the version 2 document; nil takes it out.
+// render is called once, when the document is asked for. Paths that are there
+// already are left out, and definitions renamed whose names are taken.
+func (h *Handler) SetV2(name string, render func() (*spec.Swagger, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if render == nil {
+		delete(h.parts, name)
+	} else {
+		h.parts[name] = newPart(render)
+	}
+	h.renewV2()
+}
+
+// renewV2 lets the next request merge the parts anew.
+func (h *Handler) renewV2() {
+	if len(h.parts) == 0 {
+		own := &v2Documents{json: h.v2JSON, proto: ready(h.v2Proto)}
+		h.v2 = func() (*v2Documents, error) { return own, nil }
+		return
+	}
+	parts := maps.Clone(h.parts)
+	h.v2 = sync.OnceValues(func() (*v2Documents, error) { return h.merge(parts) })
+}
+
+func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
+	chosen := negotiate(r, typeJSON, typeV2, typeV2Old)
+	if chosen == "" {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	h.mu.RLock()
+	merged := h.v2
+	h.mu.RUnlock()
+	documents, err := merged()
+	if err == nil && chosen == typeJSON {
+		write(w, r, documents.json, typeJSON)
+		return
+	}
+	var asProto *document
+	if err == nil {
+		asProto, err = documents.proto()
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, r, asProto, typeV2)
+}
+
+// members are the parts of a version 2 document that are merged.
+type members struct {
+	Paths       map[string]json.RawMessage `json:"paths,omitempty"`
+	Definitions map[string]json.RawMessage `json:"definitions,omitempty"`
+	Parameters  map[string]json.RawMessage `json:"parameters,omitempty"`
+}
+
+// merge adds parts to the document of the built-in resources. A part that
+// cannot be made is left out.
+func (h *Handler) merge(parts map[string]*part) (*v2Documents, error) {
+	raw, err := decompress(h.v2JSON.gzipped)
+	if err != nil {
+		return nil, err
+	}
+	var known members
+	if err := json.Unmarshal(raw, &known); err != nil {
+		return nil, fmt.Errorf("OpenAPI v2: %w", err)
+	}
+	added := members{Paths: map[string]json.RawMessage{}, Definitions: map[string]json.RawMessage{}, Parameters: map[string]json.RawMessage{}}
+	var used []fragment
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		f, err := parts[name].fragment(known)
+		if err != nil {
+			klog.ErrorS(err, "Left a part out of the OpenAPI v2 document", "part", name)
+			continue
+		}
+		m, err := f.members()
+		if err != nil {
+			return nil, err
+		}
+		if conflicts := m.conflicts(added.Definitions); len(conflicts) > 0 {
+			// Two parts want the same name for different things.
+			if f, err = m.against(added).pack(); err != nil {
+				return nil, err
+			}
+			if m, err = f.members(); err != nil {
+				return nil, err
+			}
+		}
+		used = append(used, f)
+		maps.Copy(added.Paths, m.Paths)
+		maps.Copy(added.Definitions, m.Definitions)
+		maps.Copy(added.Parameters, m.Parameters)
+	}
+	extended, err := extend(raw, added)
+	if err != nil {
+		return nil, err
+	}
+	gzipped, err := compress(extended)
+	if err != nil {
+		return nil, err
+	}
+	return &v2Documents{
+		json:  newDocument(gzipped),
+		proto: sync.OnceValues(func() (*document, error) { return h.appended(used) }),
+	}, nil
+}
+
+// appended is the protobuf form of the document with fragments.
+func (h *Handler) appended(fragments []fragment) (*document, error) {
+	all, err := decompress(h.v2Proto.gzipped)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fragments {
+		raw, err := decompress(f.gzipped)
+		if err != nil {
+			return nil, err
+		}
+		parsed, err := openapi_v2.ParseDocument(raw)
+		if err != nil {
+			return nil, fmt.Errorf("OpenAPI v2 as protobuf: %w", err)
+		}
+		parsed.Swagger, parsed.Info = "", nil // as the built-in ones say
+		if all, err = (proto.MarshalOptions{}).MarshalAppend(all, parsed); err != nil {
+			return nil, err
+		}
+	}
+	gzipped, err := compress(all)
+	if err != nil {
+		return nil, err
+	}
+	return newDocument(gzipped), nil
+}
+
+// extend writes members into a document.
+func extend(raw []byte, added members) ([]byte, error) {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &top); err != nil {
+		return nil, err
+	}
+	for name, more := range map[string]map[string]json.RawMessage{"paths": added.Paths, "definitions": added.Definitions, "parameters": added.Parameters} {
+		if len(more) == 0 {
+			continue
+		}
+		text, err := json.Marshal(more)
+		if err != nil {
+			return nil, err
+		}
+		old := bytes.TrimSpace(top[name])
+		if len(old) <= len("{}") {
+			top[name] = text
+			continue
+		}
+		joined := make([]byte, 0, len(old)+len(text))
+		joined = append(joined, old[:len(old)-1]...)
+		joined = append(joined, ',')
+		top[name] = append(joined, text[1:]...)
+	}
+	return json.Marshal(top)
+}
