@@ -47,7 +47,8 @@ func (q *request) fail(err error) {
 	}
 }
 
-// statusOf turns an error into the Status that tells a client of it.
+// statusOf turns an error into the Status that tells a client of it. An error
+// that names no status is a 500 without a reason.
 func statusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	var status metav1.Status
@@ -59,7 +60,7 @@ func statusOf(err error) *metav1.Status {
 	case errors.Is(err, context.Canceled):
 		status = apierrors.NewTimeoutError("request was cancelled by the client", 0).Status()
 	default:
-		status = apierrors.NewInternalError(err).Status()
+		status = metav1.Status{Message: err.Error()}
 	}
 	if status.Status == "" {
 		status.Status = metav1.StatusFailure

@@ -38,7 +38,11 @@ func scaleOf(s *resource.Subresource, obj resource.Object) *autoscalingv1.Scale 
 }
 
 func (q *request) sendScale(code int, e *watchcache.Entry, o codec.Output) error {
-	return q.sendObject(code, scaleOf(q.sub, e.Object), plain(o))
+	answer, err := q.scaleAs(scaleOf(q.sub, e.Object), o)
+	if err != nil {
+		return err
+	}
+	return q.sendObject(code, answer, o)
 }
 
 // updateScale changes the replicas of an object by PUT or PATCH of its Scale.

@@ -214,6 +214,13 @@ func TestScale(t *testing.T) {
 	if scale.Kind != "Scale" || scale.APIVersion != "autoscaling/v1" || string(scale.Spec) != `{"replicas":2}` || !strings.Contains(string(scale.Status), `"selector":"app=web"`) {
 		t.Fatalf("%+v %s %s", scale, scale.Spec, scale.Status)
 	}
+	table := "application/json;as=Table;v=v1;g=meta.k8s.io"
+	_, rows, _ := call(t, s, "GET", path+"/web/scale", "", "Accept", table)
+	for _, want := range []string{`"kind":"Table"`, `{"name":"Desired","type":"integer"`, `"cells":["web",2,0,`, `"kind":"PartialObjectMetadata"`} {
+		if !strings.Contains(string(rows), want) {
+			t.Errorf("the scale as a table lacks %s: %s", want, rows)
+		}
+	}
 	if scaled := do(t, s, 200, "PUT", path+"/web/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web"},"spec":{"replicas":3}}`); string(scaled.Spec) != `{"replicas":3}` {
 		t.Errorf("%s", scaled.Spec)
 	}
