@@ -59,6 +59,10 @@ func New(o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)
 	}
 	c.manager.Options.RootCA = c.keys.Cluster().PEM()
+	if signing := c.manager.Options; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" {
+		signing.ClusterSigningCertFile = c.keys.File(pki.ClusterAuthority + ".crt")
+		signing.ClusterSigningKeyFile = c.keys.File(pki.ClusterAuthority + ".key")
+	}
 	if c.admin, err = c.keys.Issue(pki.Admin()); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/certificates"
 	"github.com/coracle-io/coracle/internal/controllers/clusterroleaggregation"
 	"github.com/coracle-io/coracle/internal/controllers/cronjob"
 	"github.com/coracle-io/coracle/internal/controllers/daemonset"
@@ -46,6 +47,9 @@ func Controllers() []controller.Descriptor {
 		cronjob.Descriptor,
 		ttlafterfinished.Descriptor,
 		clusterroleaggregation.Descriptor,
+		certificates.Approving,
+		certificates.Signing,
+		certificates.Cleaning,
 		disruption.Descriptor,
 		volumebinder.Descriptor,
 		volumeprotection.Claims,

@@ -1,0 +1,126 @@
+// Package certificates has the controllers of CertificateSigningRequests: one
+// approves kubelets' client certificates, one signs what is approved with the
+// cluster's authority, one deletes requests that nobody needs any longer.
+//
+//	created ──approve (or kubectl)──▶ Approved ──sign──▶ certificate ──clean──▶ gone
+package certificates
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Approving describes the controller that approves kubelets' requests.
+var Approving = controller.Descriptor{
+	Name:           "certificatesigningrequest-approving-controller",
+	Aliases:        []string{"csrapproving"},
+	ServiceAccount: "certificate-controller",
+	EventSource:    "certificate-controller",
+	New:            NewApproving,
+}
+
+// NewApproving builds the controller that approves.
+func NewApproving(env *controller.Env) (controller.Controller, error) {
+	return onRequests(env, "certificate_approving", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+		return approve(ctx, env, csr)
+	}), nil
+}
+
+// onRequests makes a controller that calls sync for each request that is new
+// or has changed. sync must not change what it gets.
+func onRequests(env *controller.Env, name string, sync func(context.Context, *certificatesv1.CertificateSigningRequest) error) controller.Controller {
+	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
+	queue := controller.NewQueue(name, func(ctx context.Context, name string) error {
+		csr, err := requests.Lister().Get(name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return sync(ctx, csr)
+	})
+	return controller.Func(func(ctx context.Context) error {
+		return controller.Serve(ctx, env, []controller.Source{
+			controller.On(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
+				if csr != nil {
+					queue.Add(csr.Name)
+				}
+			}),
+		}, queue.Workers(2))
+	})
+}
+
+// permission is what whoever asks for a certificate must be allowed to create
+// for the request to be approved, and what the approval then says.
+type permission struct{ subresource, message string }
+
+// permissions are what would let a request be approved, the weakest first;
+// none if it is not a kubelet's.
+func permissions(csr *certificatesv1.CertificateSigningRequest) []permission {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	r, err := parse(csr.Spec.Request)
+	if err != nil || kubeletClient(r, csr.Spec.Usages) != nil {
+		return nil
+	}
+	other := permission{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
+	if csr.Spec.Username != r.Subject.CommonName {
+		return []permission{other}
+	}
+	return []permission{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}, other}
+}
+
+func approve(ctx context.Context, env *controller.Env, csr *certificatesv1.CertificateSigningRequest) error {
+	if len(csr.Status.Certificate) > 0 || has(csr, certificatesv1.CertificateApproved) || has(csr, certificatesv1.CertificateDenied) {
+		return nil
+	}
+	for _, p := range permissions(csr) {
+		allowed, err := mayCreate(ctx, env, csr, p.subresource)
+		if err != nil {
+			return err
+		}
+		if !allowed {
+			continue
+		}
+		next := csr.DeepCopy()
+		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: p.message,
+		})
+		if _, err := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("approving the request %s: %w", csr.Name, err)
+		}
+		return nil
+	}
+	return nil
+}
+
+// mayCreate asks whether the author of a request may create requests of the
+// subresource.
+func mayCreate(ctx context.Context, env *controller.Env, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for k, v := range csr.Spec.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	review, err := env.Client.Kubernetes.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Verb: "create", Subresource: subresource, Version: "*",
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("asking whether %s may create %s: %w", csr.Spec.Username, subresource, err)
+	}
+	return review.Status.Allowed, nil
+}
