@@ -17,6 +17,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
+	"github.com/coracle-io/coracle/internal/apiserver/aggregator"
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
@@ -29,6 +30,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/preview"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/etcd"
@@ -50,6 +52,7 @@ type APIServer struct {
 	cache      *watchcache.Cache
 	services   *services.Allocator
 	custom     *crd.Server
+	aggregated *aggregator.Server
 	managers   *apply.Managers
 	server     *apiserver.Server
 	tls        *tls.Config
@@ -114,7 +117,17 @@ func (f *APIServerFlags) Listen() (net.Listener, error) {
 // NewAPIServer builds an API server; Run must follow. What users' webhooks and
 // policies start lives until ctx ends.
 func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
-	resources := all.All()
+	resources, err := preview.Serve(all.All(), f.RuntimeConfig)
+	if err != nil {
+		return nil, err
+	}
+	enabled, err := parseFeatures(f.FeatureGates)
+	if err != nil {
+		return nil, err
+	}
+	if err := setLibraryFeatures(enabled); err != nil {
+		return nil, err
+	}
 	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
 	if f.EncryptionConfig != "" {
 		encrypted, err := f.encrypted(ctx, s, resources)
@@ -181,13 +194,17 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	if a.aggregated, err = a.newAggregator(resources, documents); err != nil {
+		return nil, err
+	}
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
-		Services: a.services, Connect: connector,
+		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
+		CBOR: servesCBOR(enabled),
 	}); err != nil {
 		return nil, err
 	}
@@ -229,12 +246,15 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		g.Go(func() error { return a.services.Run(ctx) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
 		defined := make(chan struct{})
-		g.Go(func() error { return a.custom.Run(ctx, a.server, a.managers, func() { close(defined) }) })
+		g.Go(func() error {
+			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, func() { close(defined) })
+		})
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-defined:
 		}
+		g.Go(func() error { return a.aggregated.Run(ctx, a.server) })
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})

@@ -12,6 +12,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
+	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/preview"
 )
 
 // APIServerFlags are the flags of the API server.
@@ -135,6 +137,12 @@ func (f *APIServerFlags) Validate() error {
 		if !slices.Contains(authz.Modes, mode) {
 			errs = append(errs, fmt.Errorf("--authorization-mode=%s: want any of %s", mode, strings.Join(authz.Modes, ", ")))
 		}
+	}
+	if _, err := parseFeatures(f.FeatureGates); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := preview.Serve(all.All(), f.RuntimeConfig); err != nil {
+		errs = append(errs, err)
 	}
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together: give both or neither"))

@@ -30,6 +30,7 @@ type Proxy struct {
 	HealthzPort int
 	MetricsAddr string
 	MetricsPort int
+	Cleanup     bool
 }
 
 // NewProxy returns upstream's defaults.
@@ -47,12 +48,16 @@ func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.NodeName, "hostname-override", p.NodeName, "name of the node (default: the host's name)")
 	fs.StringVar(&p.ClusterCIDR, "cluster-cidr", p.ClusterCIDR, "addresses of pods; what comes to a Service from elsewhere is masqueraded")
 	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table")
+	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules of a proxy that has ended, and exit")
 	fs.Var(hostPort{&p.HealthzAddr, &p.HealthzPort}, "healthz-bind-address", "address and port of /healthz; empty is none")
 	fs.Var(hostPort{&p.MetricsAddr, &p.MetricsPort}, "metrics-bind-address", "address and port of /metrics; empty is none")
 }
 
 // Run proxies in a process of its own.
 func (p *Proxy) Run(ctx context.Context) error {
+	if p.Cleanup {
+		return p.RemoveRules()
+	}
 	provider, err := remote(p.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err

@@ -276,7 +276,7 @@ func different(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	seen := map[string]bool{}
 	for range 100 {
-		cmd := exec.Command(args[1], args[2:]...)
+		cmd := exec.Command(program(ts, args[1]), args[2:]...)
 		cmd.Env = environment(ts)
 		out, err := cmd.Output()
 		ts.Check(err)

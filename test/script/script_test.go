@@ -79,6 +79,7 @@ func TestSessions(t *testing.T) {
 			"nodeport":     nodeport,
 			"affinity":     affinity,
 			"different":    different,
+			"byhand":       byHand,
 			"registry":     startRegistry,
 			"publish":      publish,
 			"healthserver": healthServer,
@@ -139,7 +140,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
 	for {
-		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+		cmd := exec.CommandContext(ctx, program(ts, line[0]), line[1:]...)
 		cmd.Dir = ts.MkAbs(".")
 		cmd.Env = environment(ts)
 		out, err := cmd.CombinedOutput()
@@ -154,9 +155,19 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// program is where the session's PATH has a program.
+func program(ts *testscript.TestScript, name string) string {
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && !filepath.IsAbs(name) {
+			return path
+		}
+	}
+	return name
+}
+
 func environment(ts *testscript.TestScript) []string {
 	var env []string
-	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA", "EDITOR"} {
+	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA", "EDITOR", "KUBECONFIG"} {
 		env = append(env, key+"="+ts.Getenv(key))
 	}
 	return env
