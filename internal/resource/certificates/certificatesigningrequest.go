@@ -27,6 +27,7 @@ func CertificateSigningRequests() *resource.Resource {
 		PrepareForCreate: prepareSigningRequest,
 		PrepareForUpdate: func(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
 		Validate:         validateSigningRequest,
+		PrepareStatus:    dateConditions,
 		ValidateStatus:   validateSigned,
 		ValidateName:     resource.NameIsPathSegment,
 		Columns: []metav1.TableColumnDefinition{
@@ -52,11 +53,35 @@ func CertificateSigningRequests() *resource.Resource {
 
 // prepareApproval lets through what an approver writes: the conditions
 // besides Failed.
-func prepareApproval(_ *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+func prepareApproval(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
 	conditions := obj.Status.Conditions
 	obj.Spec = old.Spec
 	obj.Status = old.Status
 	obj.Status.Conditions = conditions
+	dateConditions(r, obj, old)
+}
+
+// dateConditions fills in the times that conditions came without: an update's
+// is now, and so is a transition's unless the condition was there with the
+// same status.
+func dateConditions(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+	now := metav1.NewTime(r.Now)
+	for i := range obj.Status.Conditions {
+		c := &obj.Status.Conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = now
+		for _, before := range old.Status.Conditions {
+			if before.Type == c.Type && before.Status == c.Status && !before.LastTransitionTime.IsZero() {
+				c.LastTransitionTime = before.LastTransitionTime
+				break
+			}
+		}
+	}
 }
 
 func signingRequestRow(c *certificatesv1.CertificateSigningRequest, now time.Time) []any {

@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,25 @@ func TestRequester(t *testing.T) {
 	prepareSigningRequest(&resource.Request{User: &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}}}, c)
 	if c.Spec.Username != "jane" || len(c.Spec.Groups) != 1 || c.Spec.Groups[0] != "dev" {
 		t.Errorf("requester is %s %v, want jane [dev]", c.Spec.Username, c.Spec.Groups)
+	}
+}
+
+// TestConditionTimes shows that an approver need not write times, and that a
+// decision keeps the time it was made at.
+func TestConditionTimes(t *testing.T) {
+	first, second := time.Unix(100, 0), time.Unix(200, 0)
+	decision := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}
+	old, approved := &certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequest{}
+	approved.Status.Conditions = append(approved.Status.Conditions, decision)
+	prepareApproval(&resource.Request{Now: first}, approved, old)
+	if c := approved.Status.Conditions[0]; !c.LastUpdateTime.Time.Equal(first) || !c.LastTransitionTime.Time.Equal(first) {
+		t.Errorf("approved: updated %v, changed %v, want %v", c.LastUpdateTime, c.LastTransitionTime, first)
+	}
+	again := &certificatesv1.CertificateSigningRequest{}
+	again.Status.Conditions = append(again.Status.Conditions, decision)
+	dateConditions(&resource.Request{Now: second}, again, approved)
+	if c := again.Status.Conditions[0]; !c.LastUpdateTime.Time.Equal(second) || !c.LastTransitionTime.Time.Equal(first) {
+		t.Errorf("again: updated %v, changed %v, want %v, %v", c.LastUpdateTime, c.LastTransitionTime, second, first)
 	}
 }
 
