@@ -83,6 +83,9 @@ func newPod(job *batch.Job, s slot) *v1.Pod {
 	}
 	pod.Annotations[batch.JobCompletionIndexAnnotation] = index
 	pod.Labels[batch.JobCompletionIndexAnnotation] = index
+	if s.after != nil {
+		s.after.annotate(pod)
+	}
 	pod.Spec.Hostname = job.Name + "-" + index
 	pod.GenerateName = job.Name + "-" + index + "-"
 	field := "metadata.labels['" + batch.JobCompletionIndexAnnotation + "']"

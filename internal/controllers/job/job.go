@@ -99,17 +99,27 @@ func (c *jobs) Run(ctx context.Context) error {
 	}, c.queue.Workers(c.env.Options.ConcurrentJobSyncs))
 }
 
-// orphaned queues the Jobs that would adopt a pod.
+// orphaned queues the Jobs that would adopt a pod, and lets go of one that
+// none would.
 func (c *jobs) orphaned(pod *v1.Pod) {
+	adopters := c.adopters(pod)
+	for _, job := range adopters {
+		c.queue.Add(cache.MetaObjectToName(job))
+	}
+	if len(adopters) == 0 && tracked(pod) {
+		c.queue.Add(controller.Key{Namespace: pod.Namespace, Name: pod.Labels[batch.JobNameLabel]})
+	}
+}
+
+// adopters are the Jobs that select a pod and are not being deleted.
+func (c *jobs) adopters(pod *v1.Pod) []*batch.Job {
 	all, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return
+		return nil
 	}
-	for _, job := range all {
-		if own.Selects(job.Spec.Selector, pod) {
-			c.queue.Add(cache.MetaObjectToName(job))
-		}
-	}
+	return slices.DeleteFunc(slices.Clone(all), func(job *batch.Job) bool {
+		return job.DeletionTimestamp != nil || !own.Selects(job.Spec.Selector, pod)
+	})
 }
 
 func (c *jobs) sync(ctx context.Context, key controller.Key) error {
@@ -189,21 +199,23 @@ func (c *jobs) streak(job *batch.Job, owned []*v1.Pod) (int, time.Time) {
 	return f.streak, f.last
 }
 
-// endOf is when a pod's last container ended; now if its status does not
-// tell.
+// endOf is when a pod's last container ended. If its status does not tell,
+// it is when the pod was deleted, was no longer ready, or at worst was made.
 func endOf(p *v1.Pod) (end time.Time) {
 	for _, s := range p.Status.ContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.FinishedAt.After(end) {
 			end = t.FinishedAt.Time
 		}
 	}
-	if end.IsZero() && p.DeletionTimestamp != nil {
+	switch ready := pods.Condition(p, v1.PodReady); {
+	case !end.IsZero():
+		return end
+	case p.DeletionTimestamp != nil:
 		return p.DeletionTimestamp.Time
+	case ready != nil && ready.Status == v1.ConditionFalse && !ready.LastTransitionTime.IsZero():
+		return ready.LastTransitionTime.Time
 	}
-	if end.IsZero() {
-		return time.Now()
-	}
-	return end
+	return p.CreationTimestamp.Time
 }
 
 // apply creates and deletes pods, and notes in the plan's status how that
@@ -289,7 +301,8 @@ func (c *jobs) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// releaseOrphans takes the finalizer off the pods of a Job that is gone.
+// releaseOrphans takes the finalizer off the pods of a Job that is gone, and
+// off those that it orphaned and no other Job will adopt.
 func (c *jobs) releaseOrphans(ctx context.Context, key controller.Key) error {
 	objects, err := c.pods.GetIndexer().ByIndex(cache.NamespaceIndex, key.Namespace)
 	if err != nil {
@@ -298,7 +311,11 @@ func (c *jobs) releaseOrphans(ctx context.Context, key controller.Key) error {
 	var lost []*v1.Pod
 	for _, o := range objects {
 		p := o.(*v1.Pod)
-		if ref := metav1.GetControllerOfNoCopy(p); tracked(p) && ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name {
+		if !tracked(p) {
+			continue
+		}
+		ref := metav1.GetControllerOfNoCopy(p)
+		if ref == nil && len(c.adopters(p)) == 0 || ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name {
 			lost = append(lost, p)
 		}
 	}

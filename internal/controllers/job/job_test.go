@@ -29,7 +29,7 @@ func jobOf(parallelism, completions, limit int32, mode batch.CompletionMode) *ba
 }
 
 func podOf(job *batch.Job, n, index int, phase v1.PodPhase) *v1.Pod {
-	p := newPod(job, slot{index})
+	p := newPod(job, slot{index: index})
 	p.Name = fmt.Sprint("p", n)
 	p.UID = types.UID(p.Name)
 	p.Status.Phase = phase

@@ -13,13 +13,6 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
-// Restarting pods that failed is put off from the first to the last of these,
-// doubling with every failure in a row.
-const (
-	firstBackoff = 10 * time.Second
-	lastBackoff  = 10 * time.Minute
-)
-
 // snapshot is all that a Job's next step depends on.
 type snapshot struct {
 	job  *batch.Job
@@ -48,8 +41,12 @@ type plan struct {
 
 type event struct{ kind, reason, message string }
 
-// slot is a pod to create; index is -1 if the Job is not indexed.
-type slot struct{ index int }
+// slot is a pod to create; index is -1 if the Job is not indexed. In a Job
+// with a limit per index, after are the failures of the index so far.
+type slot struct {
+	index int
+	after *attempts
+}
 
 // outcome is how a Job's pods stand.
 type outcome struct {
@@ -165,27 +162,28 @@ func (s snapshot) account(p *plan) {
 		p.status.UncountedTerminatedPods = &batch.UncountedTerminatedPods{}
 	}
 	uncounted := p.status.UncountedTerminatedPods
-	held := map[types.UID]bool{}
+	present := map[types.UID]bool{}
 	for _, pod := range s.pods {
 		if tracked(pod) {
-			held[pod.UID] = true
+			present[pod.UID] = true
 		}
 	}
 	settle := func(uids []types.UID, number *int32) []types.UID {
 		return slices.DeleteFunc(uids, func(uid types.UID) bool {
-			if !held[uid] {
+			if !present[uid] {
 				*number++
 			}
-			return !held[uid]
+			return !present[uid]
 		})
 	}
 	uncounted.Succeeded = settle(uncounted.Succeeded, &p.status.Succeeded)
 	uncounted.Failed = settle(uncounted.Failed, &p.status.Failed)
 	done := parseIndexes(p.status.CompletedIndexes)
+	held := s.unreplaced(p)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
 		switch {
-		case !tracked(pod):
+		case !tracked(pod), held[index] == pod:
 			continue
 		case slices.Contains(uncounted.Succeeded, pod.UID), slices.Contains(uncounted.Failed, pod.UID):
 		case pod.Status.Phase == v1.PodSucceeded && indexed(s.job):
@@ -211,6 +209,9 @@ func (s snapshot) account(p *plan) {
 	if indexed(s.job) {
 		p.status.CompletedIndexes = formatIndexes(done)
 		p.status.Succeeded = int32(len(done))
+	}
+	if perIndex(s.job) {
+		p.status.FailedIndexes = new(formatIndexes(s.failedIndexes(p, done)))
 	}
 }
 
@@ -247,33 +248,48 @@ func (s snapshot) judge(p *plan, o outcome) {
 		}
 		p.sooner(left)
 	}
-	if s.job.Spec.Completions == nil {
-		if succeeded(p) > 0 && len(o.active) == 0 {
-			set(&p.status, batch.JobSuccessCriteriaMet, v1.ConditionTrue, batch.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
-		}
-	} else if succeeded(p) >= *s.job.Spec.Completions && (len(o.active) == 0 || *s.job.Spec.Completions > 0) {
-		set(&p.status, batch.JobSuccessCriteriaMet, v1.ConditionTrue, batch.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
+	if reason, message := s.judgeIndexes(p); reason != "" {
+		fail(reason, message)
+		return
+	}
+	enough := func(reason, message string) {
+		set(&p.status, batch.JobSuccessCriteriaMet, v1.ConditionTrue, reason, message, s.now)
+	}
+	switch rule := matchedRule(s.job, p.status.CompletedIndexes); {
+	case rule >= 0:
+		enough(batch.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", rule))
+	case s.job.Spec.Completions == nil && succeeded(p) > 0 && len(o.active) == 0,
+		s.job.Spec.Completions != nil && succeeded(p) >= *s.job.Spec.Completions && (len(o.active) == 0 || *s.job.Spec.Completions > 0):
+		enough(batch.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 	}
 }
 
-// restartedTooOften looks at pods that the kubelet restarts in place.
-func (s snapshot) restartedTooOften(o outcome, limit int32) bool {
-	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
-		return false
+// matchedRule returns the index of the first rule of the success policy
+// (KEP-3998) that the completed indexes meet, or -1.
+func matchedRule(job *batch.Job, completed string) int {
+	if job.Spec.SuccessPolicy == nil || !indexed(job) {
+		return -1
 	}
-	restarts := int32(0)
-	for _, pod := range o.active {
-		if pod.Status.Phase != v1.PodRunning && pod.Status.Phase != v1.PodPending {
-			continue
+	done := parseIndexes(completed)
+	for i, rule := range job.Spec.SuccessPolicy.Rules {
+		counted, needed := len(done), 0
+		if rule.SucceededIndexes != nil {
+			wanted := parseIndexes(*rule.SucceededIndexes)
+			counted, needed = 0, len(wanted)
+			for index := range wanted {
+				if done[index] {
+					counted++
+				}
+			}
 		}
-		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-			restarts += c.RestartCount
+		if rule.SucceededCount != nil {
+			needed = int(*rule.SucceededCount)
+		}
+		if counted >= needed {
+			return i
 		}
 	}
-	if limit == 0 {
-		return restarts > 0
-	}
-	return restarts >= limit
+	return -1
 }
 
 func (p *plan) sooner(d time.Duration) {
@@ -290,7 +306,7 @@ func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
 	}
 	want := parallel
 	if s.job.Spec.Completions != nil {
-		want = min(parallel, *s.job.Spec.Completions-succeeded(p))
+		want = min(parallel, *s.job.Spec.Completions-succeeded(p)-int32(len(failedBefore(p))))
 	} else if succeeded(p) > 0 {
 		want = min(parallel, int32(len(o.active)))
 	}
@@ -302,7 +318,7 @@ func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
 	case int32(len(o.active)) > want:
 		p.delete = pods.Victims(o.active, len(o.active)-int(want), nil, s.now)
 	case running < want:
-		if streak > 0 {
+		if streak > 0 && !perIndex(s.job) {
 			wait := lastFailure.Add(backoff(streak)).Sub(s.now)
 			if wait > 0 {
 				p.sooner(wait)
@@ -313,22 +329,11 @@ func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
 	}
 }
 
-func backoff(streak int) time.Duration {
-	d := firstBackoff
-	for range streak - 1 {
-		if d >= lastBackoff {
-			return lastBackoff
-		}
-		d *= 2
-	}
-	return min(d, lastBackoff)
-}
-
 // slots are the first n indexes that are neither done nor being worked on.
 func (s snapshot) slots(p *plan, o outcome, n int) (out []slot) {
 	if !indexed(s.job) {
 		for range n {
-			out = append(out, slot{-1})
+			out = append(out, slot{index: -1})
 		}
 		return out
 	}
@@ -340,10 +345,24 @@ func (s snapshot) slots(p *plan, o outcome, n int) (out []slot) {
 	for _, pod := range busy {
 		taken[indexOf(pod)] = true
 	}
+	for i := range failedBefore(p) {
+		taken[i] = true
+	}
+	last := s.unreplaced(p)
 	for i := 0; i < int(*s.job.Spec.Completions) && len(out) < n; i++ {
-		if !taken[i] {
-			out = append(out, slot{i})
+		if taken[i] {
+			continue
 		}
+		next := slot{index: i}
+		if perIndex(s.job) {
+			after, wait := s.retry(last[i])
+			if wait > 0 {
+				p.sooner(wait)
+				continue
+			}
+			next.after = &after
+		}
+		out = append(out, next)
 	}
 	return out
 }
@@ -386,32 +405,4 @@ func (s snapshot) end(p *plan) {
 		p.status.CompletionTime = new(metav1.NewTime(s.now))
 		p.events = append(p.events, event{v1.EventTypeNormal, "Completed", "Job completed"})
 	}
-}
-
-// judgeFailure applies the pod failure policy (KEP-3329) to a pod that failed.
-func judgeFailure(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, string) {
-	if job.Spec.PodFailurePolicy == nil {
-		return batch.PodFailurePolicyActionCount, ""
-	}
-	for i, rule := range job.Spec.PodFailurePolicy.Rules {
-		if rule.OnExitCodes != nil {
-			for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-				t := c.State.Terminated
-				if t == nil || t.ExitCode == 0 || rule.OnExitCodes.ContainerName != nil && *rule.OnExitCodes.ContainerName != c.Name {
-					continue
-				}
-				in := slices.Contains(rule.OnExitCodes.Values, t.ExitCode)
-				if in == (rule.OnExitCodes.Operator == batch.PodFailurePolicyOnExitCodesOpIn) {
-					return rule.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d matching %s rule at index %d", c.Name, pod.Namespace, pod.Name, t.ExitCode, rule.Action, i)
-				}
-			}
-			continue
-		}
-		for _, want := range rule.OnPodConditions {
-			if c := pods.Condition(pod, want.Type); c != nil && c.Status == want.Status {
-				return rule.Action, fmt.Sprintf("Pod %s/%s has condition %s matching %s rule at index %d", pod.Namespace, pod.Name, want.Type, rule.Action, i)
-			}
-		}
-	}
-	return batch.PodFailurePolicyActionCount, ""
 }

@@ -1,0 +1,162 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+// attempt is a pod of an index that ended with an exit code at time 900 s,
+// after earlier failures; code -1 still runs.
+type attempt struct{ index, failures, code int }
+
+func (a attempt) pod(job *batch.Job, n int) *v1.Pod {
+	p := newPod(job, slot{index: a.index, after: &attempts{counted: a.failures}})
+	p.Name = fmt.Sprint("p", n)
+	p.UID = types.UID(p.Name)
+	p.Status.Phase = v1.PodRunning
+	if a.code < 0 {
+		return p
+	}
+	p.Status.Phase = v1.PodSucceeded
+	if a.code > 0 {
+		p.Status.Phase = v1.PodFailed
+	}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode: int32(a.code), FinishedAt: metav1.NewTime(time.Unix(900, 0)),
+	}}}}
+	return p
+}
+
+func TestLimitPerIndex(t *testing.T) {
+	giveUp := &batch.PodFailurePolicy{Rules: []batch.PodFailurePolicyRule{{
+		Action: batch.PodFailurePolicyActionFailIndex,
+		OnExitCodes: &batch.PodFailurePolicyOnExitCodesRequirement{
+			Operator: batch.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42},
+		},
+	}}}
+	for _, c := range []struct {
+		name   string
+		pods   []attempt
+		change func(*batch.JobSpec)
+		want   string
+	}{
+		{"begins", nil, nil, "create 0/0 1/0 2/0"},
+		{"tries an index again", []attempt{{0, 0, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "create 0/1, release "},
+		{"puts it off the longer the more failures", []attempt{{0, 4, 1}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.BackoffLimitPerIndex = new(int32(9)) }, "again 1m0s"},
+		{"lets go of what is replaced", []attempt{{0, 0, 1}, {0, 1, -1}, {1, 0, -1}, {2, 0, -1}}, nil, "release p0"},
+		{"gives an index up", []attempt{{0, 1, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "failed indexes 0, release p0"},
+		{"gives an index up by its policy", []attempt{{0, 0, 42}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.PodFailurePolicy = giveUp }, "failed indexes 0, release p0"},
+		{"ends when all others are done", []attempt{{0, 1, 1}, {1, 0, 0}, {2, 0, 0}}, nil, "failed indexes 0, release p0 p1 p2, FailureTarget/FailedIndexes"},
+		{"ends with too many given up", []attempt{{0, 1, 1}, {1, 1, 1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.MaxFailedIndexes = new(int32(1)) },
+			"failed indexes 0,1, release p0 p1, delete p2, FailureTarget/MaxFailedIndexesExceeded"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := jobOf(3, 3, 1<<30, batch.IndexedCompletion)
+			job.Spec.BackoffLimitPerIndex = new(int32(1))
+			if c.change != nil {
+				c.change(&job.Spec)
+			}
+			s := snapshot{job: job, now: time.Unix(1000, 0)}
+			for i, a := range c.pods {
+				s.pods = append(s.pods, a.pod(job, i))
+			}
+			if got := describe(decide(s, 0, time.Time{})); got != strings.TrimSuffix(c.want, ", release ") {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func describe(p plan) string {
+	var parts []string
+	list := func(what string, items []string) {
+		if len(items) > 0 {
+			parts = append(parts, what+" "+strings.Join(items, " "))
+		}
+	}
+	names := func(pods []*v1.Pod) (out []string) {
+		for _, p := range pods {
+			out = append(out, p.Name)
+		}
+		return out
+	}
+	var create []string
+	for _, s := range p.create {
+		create = append(create, fmt.Sprintf("%d/%d", s.index, s.after.counted))
+	}
+	list("create", create)
+	if f := p.status.FailedIndexes; f != nil && *f != "" {
+		list("failed indexes", []string{*f})
+	}
+	list("release", names(p.release))
+	list("delete", names(p.delete))
+	for _, c := range p.status.Conditions {
+		parts = append(parts, string(c.Type)+"/"+c.Reason)
+	}
+	if p.again > 0 {
+		parts = append(parts, "again "+p.again.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestSuccessPolicy(t *testing.T) {
+	for _, c := range []struct {
+		rules     []batch.SuccessPolicyRule
+		completed string
+		want      int
+	}{
+		{[]batch.SuccessPolicyRule{{SucceededCount: new(int32(2))}}, "3", -1},
+		{[]batch.SuccessPolicyRule{{SucceededCount: new(int32(2))}}, "0,3", 0},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0-2")}}, "0,1,4", -1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0-2")}}, "0-2", 0},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0")}, {SucceededIndexes: new("1-3"), SucceededCount: new(int32(2))}}, "1,3", 1},
+	} {
+		job := jobOf(5, 5, 6, batch.IndexedCompletion)
+		job.Spec.SuccessPolicy = &batch.SuccessPolicy{Rules: c.rules}
+		if got := matchedRule(job, c.completed); got != c.want {
+			t.Errorf("%v with %s: rule %d, want %d", c.rules, c.completed, got, c.want)
+		}
+	}
+}
+
+// A Job that is deleted without its pods leaves them without its finalizer,
+// so that they can be deleted.
+func TestOrphansAreLetGo(t *testing.T) {
+	job := jobOf(1, 1, 6, batch.NonIndexedCompletion)
+	c := controllertest.New(t, job)
+	c.Run(New)
+	finalizers := func() (all []string) {
+		for _, p := range c.Pods("default") {
+			all = append(all, p.Finalizers...)
+		}
+		return all
+	}
+	controllertest.Eventually(t, finalizers, []string{batch.JobTrackingFinalizer})
+	deleting, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleting.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
+	deleting.Finalizers = []string{metav1.FinalizerOrphanDependents}
+	if _, err := c.Fake.BatchV1().Jobs("default").Update(t.Context(), deleting, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := c.Pods("default")[0]
+	pod.OwnerReferences = nil
+	if _, err := c.Fake.CoreV1().Pods("default").Update(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fake.BatchV1().Jobs("default").Delete(t.Context(), "work", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, finalizers, nil)
+}
