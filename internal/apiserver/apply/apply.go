@@ -7,6 +7,7 @@ package apply
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -27,7 +29,7 @@ type Schemas func(gv schema.GroupVersion) (map[string]*spec.Schema, error)
 // Managers implements apiserver.FieldManagers.
 type Managers struct {
 	schemas    Schemas
-	managers   sync.Map   // apiserver.ManagedKind to *managedfields.FieldManager
+	trackers   sync.Map   // apiserver.ManagedKind to *tracker
 	mu         sync.Mutex // guards converters
 	converters map[schema.GroupVersion]managedfields.TypeConverter
 }
@@ -39,23 +41,50 @@ func New(schemas Schemas) *Managers {
 	return &Managers{schemas: schemas, converters: map[schema.GroupVersion]managedfields.TypeConverter{}}
 }
 
+// tracker tracks one form of objects.
+type tracker struct {
+	fields      *managedfields.FieldManager
+	shape       *shape // nil if only the merging knows how the objects differ
+	version     string
+	subresource string
+	outcomes    outcomes
+}
+
 // Update implements apiserver.FieldManagers. Where tracking fails the
 // ownership stays as it was.
 func (m *Managers) Update(k apiserver.ManagedKind, live, obj resource.Object, manager string) {
-	fields, err := m.manager(k)
+	t, err := m.tracker(k)
 	if err != nil {
 		keepManagers(live, obj)
 		return
 	}
-	if live == nil {
-		live = k.Resource.Hub().New()
+	before := live
+	if before == nil {
+		before = k.Resource.Hub().New()
 	}
-	updated, err := fields.Update(live, obj, manager)
-	if err != nil {
+	if err := t.update(before, obj, manager); err != nil {
 		keepManagers(live, obj)
-		return
 	}
-	obj.SetManagedFields(updated.(metav1.Object).GetManagedFields())
+}
+
+func (t *tracker) update(live, obj resource.Object, manager string) error {
+	w, described := t.describe(live, obj, manager)
+	if described {
+		if known, ok := t.outcomes.get(w.key); ok {
+			obj.SetManagedFields(known.managers(w.before))
+			return nil
+		}
+	}
+	updated, err := t.fields.Update(live, obj, manager)
+	if err != nil {
+		return err
+	}
+	after := updated.(metav1.Object).GetManagedFields()
+	obj.SetManagedFields(after)
+	if described && decodable(w.before) {
+		t.outcomes.put(w.key, outcomeOf(w.before, after))
+	}
+	return nil
 }
 
 func keepManagers(live, obj resource.Object) {
@@ -72,13 +101,10 @@ func (m *Managers) KeepTimes(live, obj resource.Object) {
 	if len(before) == 0 || len(after) == 0 {
 		return
 	}
-	kept := make([]metav1.ManagedFieldsEntry, len(after))
-	copy(kept, after)
+	kept := slices.Clone(after)
 	for i := range kept {
 		for j := range before {
-			same := before[j]
-			same.Time = kept[i].Time
-			if reflect.DeepEqual(same, kept[i]) {
+			if sameEntry(&before[j], &kept[i]) {
 				kept[i].Time = before[j].Time
 				break
 			}
@@ -87,9 +113,17 @@ func (m *Managers) KeepTimes(live, obj resource.Object) {
 	obj.SetManagedFields(kept)
 }
 
+// sameEntry says whether two entries differ at most in their times.
+func sameEntry(a, b *metav1.ManagedFieldsEntry) bool {
+	if !sameManager(a, b) || a.FieldsType != b.FieldsType || (a.FieldsV1 == nil) != (b.FieldsV1 == nil) {
+		return false
+	}
+	return a.FieldsV1 == b.FieldsV1 || a.FieldsV1.Equal(*b.FieldsV1)
+}
+
 // Apply implements apiserver.FieldManagers.
 func (m *Managers) Apply(k apiserver.ManagedKind, live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
-	fields, err := m.manager(k)
+	t, err := m.tracker(k)
 	if err != nil {
 		return nil, err
 	}
@@ -98,29 +132,35 @@ func (m *Managers) Apply(k apiserver.ManagedKind, live resource.Object, configur
 	} else {
 		live = live.DeepCopyObject().(resource.Object)
 	}
-	merged, err := fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
+	merged, err := t.fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
 	if err != nil {
 		return nil, err
 	}
 	return merged.(resource.Object), nil
 }
 
-func (m *Managers) manager(k apiserver.ManagedKind) (*managedfields.FieldManager, error) {
-	if known, ok := m.managers.Load(k); ok {
-		return known.(*managedfields.FieldManager), nil
+func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
+	if known, ok := m.trackers.Load(k); ok {
+		return known.(*tracker), nil
 	}
 	types, err := m.converter(k.Version.GroupVersion)
 	if err != nil {
 		return nil, err
 	}
 	c := conversion{resource: k.Resource, version: k.Version}
-	made, err := managedfields.NewDefaultCRDFieldManager(types, c, c, c,
+	fields, err := managedfields.NewDefaultCRDFieldManager(types, c, c, c,
 		k.Version.WithKind(k.Resource.Kind), k.Resource.Hub().GroupVersion, k.Subresource, resetFields(k))
 	if err != nil {
 		return nil, fmt.Errorf("track fields of %s: %w", k.Resource.Plural, err)
 	}
-	m.managers.Store(k, made)
-	return made, nil
+	made := &tracker{fields: fields, version: k.Version.GroupVersion.String(), subresource: k.Subresource}
+	if sample := k.Version.New(); k.Version.Hub {
+		if value, err := types.ObjectToTyped(sample, typed.AllowDuplicates); err == nil {
+			made.shape = shapeOf(value, reflect.TypeOf(sample))
+		}
+	}
+	known, _ := m.trackers.LoadOrStore(k, made)
+	return known.(*tracker), nil
 }
 
 // resetFields are those that an endpoint ignores, so that nobody comes to own
@@ -170,9 +210,9 @@ func (m *Managers) Forget(gv schema.GroupVersion) {
 	m.mu.Lock()
 	delete(m.converters, gv)
 	m.mu.Unlock()
-	m.managers.Range(func(k, _ any) bool {
+	m.trackers.Range(func(k, _ any) bool {
 		if k.(apiserver.ManagedKind).Version.GroupVersion == gv {
-			m.managers.Delete(k)
+			m.trackers.Delete(k)
 		}
 		return true
 	})
