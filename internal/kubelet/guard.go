@@ -2,17 +2,14 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/evict"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
-	"github.com/coracle-io/coracle/internal/kubelet/source"
-	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
 
@@ -21,11 +18,23 @@ const guardPeriod = 10 * time.Second
 // pressures are the node's shortages as last seen.
 type pressures struct{ memory, disk, pids bool }
 
-// pressure returns whether memory, disk and processes are short.
-func (k *Kubelet) pressure() (memory, disk, pids bool) {
+// conditions are the node's conditions that these shortages make.
+func (p pressures) conditions() (out []v1.NodeConditionType) {
+	for _, c := range []struct {
+		short     bool
+		condition v1.NodeConditionType
+	}{{p.memory, v1.NodeMemoryPressure}, {p.disk, v1.NodeDiskPressure}, {p.pids, v1.NodePIDPressure}} {
+		if c.short {
+			out = append(out, c.condition)
+		}
+	}
+	return out
+}
+
+func (k *Kubelet) pressure() pressures {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.short.memory, k.short.disk, k.short.pids
+	return k.short
 }
 
 // guardResources evicts pods when the machine runs short of something, and
@@ -88,19 +97,19 @@ func (k *Kubelet) setPressure(p pressures) {
 func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Free) {
 	name := evict.Resource(t.Signal)
 	k.recorder.Eventf(node.Reference(k.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
-	if name == v1.ResourceEphemeralStorage {
+	if name == v1.ResourceEphemeralStorage || name == evict.Inodes {
 		if freed := k.removeImages(ctx, 1<<62); freed > 0 {
 			return
 		}
 	}
+	uses := k.uses(ctx)
 	var candidates []evict.Candidate
 	for _, w := range k.list() {
 		pod, ok := w.occupies()
-		critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= 2000000000
-		if !ok || critical || source.IsStatic(pod) || pod.DeletionTimestamp != nil {
+		if !ok || admit.Critical(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		candidates = append(candidates, evict.Candidate{Pod: pod, Used: k.used(pod, name)})
+		candidates = append(candidates, uses.candidate(pod, name))
 	}
 	ranked := evict.Rank(candidates, name)
 	if len(ranked) == 0 {
@@ -110,55 +119,37 @@ func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Fre
 	if t.Grace > 0 {
 		grace = min(gracePeriod(ranked[0].Pod, nil), max(int64(k.config.Configuration.EvictionMaxPodGracePeriod), 1))
 	}
-	k.evictPod(ranked[0].Pod, evict.Message(t, free), grace)
+	message, annotations := evict.Message(t, free, ranked[0])
+	k.evictPod(ranked[0].Pod, message, annotations, grace)
 }
 
-// used is how much the pod uses of a resource now.
-func (k *Kubelet) used(pod *v1.Pod, name v1.ResourceName) int64 {
-	if name == v1.ResourceMemory {
-		usage, err := k.config.Groups.Usage(cgroup.Pod(k.config.Configuration.CgroupRoot, spec.QOSClass(pod), pod.UID))
-		if err != nil {
-			return 0
-		}
-		return int64(usage.WorkingSetBytes)
-	}
-	bytes, inodes, _ := k.config.Files.Usage(k.volumes.PodDir(pod.UID))
-	if name == "inodes" {
-		return inodes
-	}
-	return bytes
-}
-
-func (k *Kubelet) evictPod(pod *v1.Pod, message string, grace int64) {
+func (k *Kubelet) evictPod(pod *v1.Pod, message string, annotations map[string]string, grace int64) {
 	w := k.worker(pod.UID)
 	if w == nil {
 		return
 	}
-	k.recorder.Event(reference(pod), v1.EventTypeWarning, "Evicted", message)
+	k.recorder.AnnotatedEventf(reference(pod), annotations, v1.EventTypeWarning, "Evicted", "%s", message)
 	w.evict(status.Cause{Reason: "Evicted", Message: message}, &grace, &v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message, ObservedGeneration: pod.Generation})
 }
 
-// enforceStorage evicts pods whose emptyDir volumes have grown over their limits.
-func (k *Kubelet) enforceStorage(context.Context) {
+// enforceStorage evicts pods that take up more of the disk than their limits
+// or those of their volumes allow.
+func (k *Kubelet) enforceStorage(ctx context.Context) {
 	if !*k.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
+	var uses *uses
 	for _, w := range k.list() {
 		pod, ok := w.occupies()
-		if !ok {
+		if !ok || pod.DeletionTimestamp != nil || !evict.Limited(pod) {
 			continue
 		}
-		for i := range pod.Spec.Volumes {
-			vol := &pod.Spec.Volumes[i]
-			if vol.EmptyDir == nil || vol.EmptyDir.SizeLimit == nil || vol.EmptyDir.SizeLimit.IsZero() || vol.EmptyDir.Medium == v1.StorageMediumMemory {
-				continue
-			}
-			bytes, _, err := k.config.Files.Usage(k.volumes.EmptyDir(pod.UID, vol.Name))
-			if err == nil && bytes > vol.EmptyDir.SizeLimit.Value() {
-				k.evictPod(pod, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", vol.Name, vol.EmptyDir.SizeLimit.String()), 1)
-				break
-			}
+		if uses == nil {
+			uses = k.uses(ctx)
+		}
+		if message := evict.Exceeds(pod, uses.disk(pod)); message != "" {
+			k.evictPod(pod, message, nil, 1)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
 
@@ -118,6 +119,9 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	w = newWorker(k, pod)
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
 		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
+		if rejection == nil {
+			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())
+		}
 		if rejection == nil {
 			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)
 		}

@@ -19,7 +19,8 @@ func (k *Kubelet) nodeConfig(runtimeVersion string) node.Config {
 		PodCIDR:         c.PodCIDR,
 		UpdateFrequency: c.NodeStatusUpdateFrequency.Duration, ReportFrequency: c.NodeStatusReportFrequency.Duration, LeaseDuration: c.NodeLeaseDurationSeconds,
 		Runtime: k.runtime, Images: k.images, RuntimeVersion: k.runtimeName + "://" + runtimeVersion, KubeletVersion: Version,
-		Recorder: k.recorder, Pressure: k.pressure, Changed: k.nodeChanged,
+		Recorder: k.recorder, Changed: k.nodeChanged,
+		Pressure: func() (memory, disk, pids bool) { p := k.pressure(); return p.memory, p.disk, p.pids },
 	}
 }
 

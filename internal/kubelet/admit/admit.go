@@ -56,6 +56,35 @@ func placement(pod *v1.Pod, node *v1.Node) *Rejection {
 	return nil
 }
 
+// critical is the priority from which the system itself needs a pod
+// (scheduling.SystemCriticalPriority).
+const critical = 2000000000
+
+// Critical says whether the node keeps the pod whatever it is short of:
+// static pods and those of the system's priorities.
+func Critical(pod *v1.Pod) bool {
+	from, known := pod.Annotations["kubernetes.io/config.source"]
+	return known && from != "api" || pod.Spec.Priority != nil && *pod.Spec.Priority >= critical
+}
+
+// Pressure refuses pods while the node is short of something: all of them but
+// critical ones, and for memory only those that requested none of anything
+// and do not tolerate it.
+func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionType) *Rejection {
+	if len(conditions) == 0 || Critical(pod) {
+		return nil
+	}
+	if len(conditions) == 1 && conditions[0] == v1.NodeMemoryPressure {
+		taint := []v1.Taint{{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}}
+		all := func(*v1.Taint) bool { return true }
+		_, untolerated := corev1helper.FindMatchingUntoleratedTaint(klog.Background(), taint, pod.Spec.Tolerations, all, false)
+		if class != v1.PodQOSBestEffort || !untolerated {
+			return nil
+		}
+	}
+	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
+}
+
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol

@@ -26,6 +26,12 @@ const (
 	PIDAvailable      = "pid.available"
 )
 
+// What can run short and nobody can request.
+const (
+	PIDs   v1.ResourceName = "pids"
+	Inodes v1.ResourceName = "inodes"
+)
+
 // Threshold is one limit of a signal.
 type Threshold struct {
 	Signal  string
@@ -115,6 +121,7 @@ type State struct {
 
 	since map[Threshold]time.Time
 	last  map[string]time.Time
+	now   map[string]bool // the conditions of the thresholds passed at the last look
 }
 
 // Look takes the thresholds passed now and returns the one to act on first, if
@@ -124,6 +131,7 @@ func (s *State) Look(passed []Threshold, now time.Time) *Threshold {
 		s.last = map[string]time.Time{}
 	}
 	since := map[Threshold]time.Time{}
+	s.now = map[string]bool{}
 	var due *Threshold
 	for i, t := range passed {
 		begin, ok := s.since[t]
@@ -132,6 +140,7 @@ func (s *State) Look(passed []Threshold, now time.Time) *Threshold {
 		}
 		since[t] = begin
 		s.last[condition(t.Signal)] = now
+		s.now[condition(t.Signal)] = true
 		if now.Sub(begin) >= t.Grace && (due == nil || t.Signal == MemoryAvailable) {
 			due = &passed[i]
 		}
@@ -143,7 +152,7 @@ func (s *State) Look(passed []Threshold, now time.Time) *Threshold {
 // Under says whether the node is or has just been short of a condition's resource.
 func (s *State) Under(c v1.NodeConditionType, now time.Time) bool {
 	last, ok := s.last[string(c)]
-	return ok && now.Sub(last) < s.Transition
+	return s.now[string(c)] || ok && now.Sub(last) < s.Transition
 }
 
 func condition(signal string) string {
@@ -162,17 +171,18 @@ func Resource(signal string) v1.ResourceName {
 	case MemoryAvailable:
 		return v1.ResourceMemory
 	case PIDAvailable:
-		return "pids"
+		return PIDs
 	case NodeFsInodesFree, ImageFsInodesFree:
-		return "inodes"
+		return Inodes
 	}
 	return v1.ResourceEphemeralStorage
 }
 
 // Candidate is a pod with what it uses of the short resource.
 type Candidate struct {
-	Pod  *v1.Pod
-	Used int64
+	Pod        *v1.Pod
+	Used       int64
+	Containers map[string]int64 // of Used, where it is known by container
 }
 
 // Rank orders candidates by who goes first: those that use more than they
@@ -215,13 +225,28 @@ func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
 	return out
 }
 
-// Message is what an evicted pod's status says.
-func Message(t *Threshold, f node.Free) string {
+// Message is what an evicted pod's status says, and the annotations of the
+// event about it.
+func Message(t *Threshold, f node.Free, c Candidate) (string, map[string]string) {
 	left, total := measure(t.Signal, f)
 	format := resource.BinarySI
 	if t.Signal == PIDAvailable || strings.HasSuffix(t.Signal, "inodesFree") {
 		format = resource.DecimalSI
 	}
-	return fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", Resource(t.Signal),
+	name := Resource(t.Signal)
+	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name,
 		resource.NewQuantity(t.limit(total), format), resource.NewQuantity(left, format))
+	var containers, usage []string
+	for i := range c.Pod.Spec.Containers {
+		container := &c.Pod.Spec.Containers[i]
+		used, known := c.Containers[container.Name]
+		request := container.Resources.Requests[name]
+		if !known || used <= request.Value() {
+			continue
+		}
+		amount := resource.NewQuantity(used, format).String()
+		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
+		containers, usage = append(containers, container.Name), append(usage, amount)
+	}
+	return message, annotations(name, containers, usage)
 }

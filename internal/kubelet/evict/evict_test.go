@@ -37,8 +37,26 @@ func TestSoftThresholdWaits(t *testing.T) {
 			t.Errorf("after %s: %v", test.after, got)
 		}
 	}
-	if end := begin.Add(2 * time.Minute); !state.Under(v1.NodeMemoryPressure, end) || state.Under(v1.NodeMemoryPressure, end.Add(5*time.Minute)) {
+	end := begin.Add(2 * time.Minute)
+	state.Look(nil, end)
+	if !state.Under(v1.NodeMemoryPressure, end) || state.Under(v1.NodeMemoryPressure, end.Add(5*time.Minute)) {
 		t.Error("the pressure does not last for the transition period")
+	}
+}
+
+func TestPressureIsThereWithoutTransition(t *testing.T) {
+	hard, err := Parse(map[string]string{PIDAvailable: "100"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, now := &State{}, time.Unix(1_800_000_000, 0)
+	state.Look(Passed(hard, node.Free{PIDs: 50, PIDsTotal: 1000}), now)
+	if !state.Under(v1.NodePIDPressure, now) || state.Under(v1.NodeMemoryPressure, now) {
+		t.Error("only processes are short")
+	}
+	state.Look(Passed(hard, node.Free{PIDs: 150, PIDsTotal: 1000}), now)
+	if state.Under(v1.NodePIDPressure, now) {
+		t.Error("nothing is short any more")
 	}
 }
 
@@ -46,7 +64,7 @@ func TestRank(t *testing.T) {
 	candidate := func(name string, priority int32, request string, used int64) Candidate {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{
 			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}}}}}}
-		return Candidate{p, used}
+		return Candidate{Pod: p, Used: used}
 	}
 	got := ""
 	for _, c := range Rank([]Candidate{

@@ -1,0 +1,76 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Disk is what a pod takes up of the node's disk, in bytes.
+type Disk struct {
+	Containers map[string]int64 // writable layer and logs, by container
+	Volumes    map[string]int64 // empty directories that are not in memory, by volume
+}
+
+// Total is all of it.
+func (d *Disk) Total() (sum int64) {
+	for _, n := range d.Containers {
+		sum += n
+	}
+	for _, n := range d.Volumes {
+		sum += n
+	}
+	return sum
+}
+
+// Limited says whether the pod has a limit of its own on the disk it uses.
+func Limited(pod *v1.Pod) bool {
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	if _, ok := limits[v1.ResourceEphemeralStorage]; ok {
+		return true
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil && !v.EmptyDir.SizeLimit.IsZero()
+	})
+}
+
+// Exceeds says what the pod uses more of than it may, as the status of the
+// pod evicted for it tells; "" if nothing.
+func Exceeds(pod *v1.Pod, use *Disk) string {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero() {
+			continue
+		}
+		if use.Volumes[v.Name] > v.EmptyDir.SizeLimit.Value() {
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+		}
+	}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.Total() > limit.Value() {
+		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > limit.Value() {
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+		}
+	}
+	return ""
+}
+
+// The annotations of the event about an eviction.
+const (
+	offendingContainers      = "offending_containers"
+	offendingContainersUsage = "offending_containers_usage"
+	starvedResource          = "starved_resource"
+)
+
+func annotations(name v1.ResourceName, containers, usage []string) map[string]string {
+	return map[string]string{
+		offendingContainers: strings.Join(containers, ","), offendingContainersUsage: strings.Join(usage, ","), starvedResource: string(name),
+	}
+}

@@ -1,0 +1,66 @@
+package evict
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+)
+
+func storagePod(limit string) *v1.Pod {
+	size := resource.MustParse("1Mi")
+	p := &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "a"}, {Name: "b"}},
+		Volumes: []v1.Volume{
+			{Name: "small", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}},
+			{Name: "free", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		},
+	}}
+	if limit != "" {
+		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(limit)}
+	}
+	return p
+}
+
+func TestExceeds(t *testing.T) {
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		limit      string
+		containers map[string]int64
+		volumes    map[string]int64
+		want       string
+	}{
+		"nothing":   {"2Mi", map[string]int64{"a": mib}, map[string]int64{"small": mib}, ""},
+		"volume":    {"9Mi", nil, map[string]int64{"small": mib + 1}, `Usage of EmptyDir volume "small" exceeds the limit "1Mi". `},
+		"pod":       {"2Mi", map[string]int64{"a": mib, "b": mib}, map[string]int64{"free": 1}, `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `},
+		"unlimited": {"", map[string]int64{"a": 1 << 40}, map[string]int64{"free": 1 << 40}, ""},
+	} {
+		if got := Exceeds(storagePod(test.limit), &Disk{Containers: test.containers, Volumes: test.volumes}); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	two := storagePod("1Mi")
+	two.Spec.Containers[1].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("9Mi")}
+	want := `Container a exceeded its local ephemeral storage limit "1Mi". `
+	if got := Exceeds(two, &Disk{Containers: map[string]int64{"a": 2 * mib}}); got != want {
+		t.Errorf("container: %q, want %q", got, want)
+	}
+}
+
+func TestMessage(t *testing.T) {
+	thresholds, err := Parse(map[string]string{MemoryAvailable: "100Mi"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := storagePod("")
+	pod.Spec.Containers[1].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Mi")}
+	message, annotations := Message(&thresholds[0], node.Free{MemoryBytes: 92 << 20, MemoryTotal: 1 << 30}, Candidate{Pod: pod, Containers: map[string]int64{"a": 3 << 20, "b": 4 << 20}})
+	if want := "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Mi. Container a was using 3Mi, request is 0, has larger consumption of memory. "; message != want {
+		t.Errorf("message %q, want %q", message, want)
+	}
+	if annotations["offending_containers"] != "a" || annotations["offending_containers_usage"] != "3Mi" || annotations["starved_resource"] != "memory" {
+		t.Errorf("annotations %v", annotations)
+	}
+}
