@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,11 +53,11 @@ type input struct {
 
 func (q *request) input() (input, error) {
 	protobuf := q.endpoint.codec.HasProtobuf()
-	media, ok := codec.InputMedia(q.http.Header.Get("Content-Type"), protobuf)
+	media, ok := codec.InputMedia(q.http.Header.Get("Content-Type"), protobuf, q.server.CBOR)
 	if !ok {
-		accepted := codec.NotAcceptable(false)
+		accepted := codec.NotAcceptable(false, q.server.CBOR)
 		if !protobuf {
-			accepted = accepted[:codec.Protobuf]
+			accepted = slices.Delete(accepted, int(codec.Protobuf), int(codec.Protobuf)+1)
 		}
 		return input{}, errUnsupportedMediaType(accepted)
 	}

@@ -76,9 +76,9 @@ func (q *request) readDeleteOptions() (*metav1.DeleteOptions, error) {
 	}
 	options := &metav1.DeleteOptions{}
 	if len(body) > 0 {
-		media, ok := codec.InputMedia(q.http.Header.Get("Content-Type"), true)
+		media, ok := codec.InputMedia(q.http.Header.Get("Content-Type"), true, q.server.CBOR)
 		if !ok {
-			return nil, errUnsupportedMediaType(codec.NotAcceptable(false))
+			return nil, errUnsupportedMediaType(codec.NotAcceptable(false, q.server.CBOR))
 		}
 		if err := codec.DecodeDeleteOptions(options, body, media); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())

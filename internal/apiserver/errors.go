@@ -41,7 +41,7 @@ func (q *request) fail(err error) {
 	if status.Code == http.StatusForbidden || status.Code == http.StatusUnauthorized {
 		q.w.Header().Set("X-Content-Type-Options", "nosniff")
 	}
-	o, _ := codec.Negotiate(q.http, codec.Accepted{Protobuf: true})
+	o, _ := codec.Negotiate(q.http, codec.Accepted{Protobuf: true, CBOR: q.server.CBOR})
 	if sendErr := q.sendObject(int(status.Code), status, o); sendErr != nil {
 		http.Error(q.w, err.Error(), http.StatusInternalServerError)
 	}

@@ -185,7 +185,7 @@ func (q *request) sendPage(p *page, o codec.Output) error {
 	if err != nil {
 		return err
 	}
-	if o.Media == codec.Protobuf || o.Media == codec.JSON && !o.Pretty {
+	if o.Plain() || o.Media == codec.Protobuf || o.Media == codec.CBOR {
 		q.sendList(l, o.Media)
 		return nil
 	}

@@ -71,6 +71,12 @@ func (q *request) readPatch() (*patch, codec.Output, error) {
 	if p.options, err = patchOptions(q.query(), p.kind); err != nil {
 		return nil, o, err
 	}
+	if p.kind == types.ApplyCBORPatchType {
+		p.kind = types.ApplyYAMLPatchType
+		if p.body, err = codec.CBORToJSON(p.body); err != nil {
+			return nil, o, apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+		}
+	}
 	if p.kind == types.ApplyYAMLPatchType {
 		if _, err := yaml.YAMLToJSON(p.body); err != nil {
 			return nil, o, apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
@@ -86,7 +92,11 @@ func (q *request) patchTypes() []string {
 	if !isUnstructured(q.endpoint) {
 		accepted = append(accepted, string(types.StrategicMergePatchType))
 	}
-	return append(accepted, string(types.ApplyYAMLPatchType))
+	accepted = append(accepted, string(types.ApplyYAMLPatchType))
+	if q.server.CBOR {
+		accepted = append(accepted, string(types.ApplyCBORPatchType))
+	}
+	return accepted
 }
 
 func isUnstructured(e *endpoint) bool {

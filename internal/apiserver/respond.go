@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-var contentTypes = [...][]string{{"application/json"}, {"application/yaml"}, {"application/vnd.kubernetes.protobuf"}}
+var contentTypes = [...][]string{{"application/json"}, {"application/yaml"}, {"application/vnd.kubernetes.protobuf"}, {"application/cbor"}}
 
 // send answers with a whole body.
 func (q *request) send(code int, media codec.Media, body []byte) {
@@ -96,9 +96,10 @@ func (q *request) negotiate() (codec.Output, error) {
 }
 
 func (q *request) negotiateFor(a codec.Accepted) (codec.Output, error) {
+	a.CBOR = q.server.CBOR
 	o, ok := codec.Negotiate(q.http, a)
 	if !ok {
-		return o, errNotAcceptable(codec.NotAcceptable(a.Stream))
+		return o, errNotAcceptable(codec.NotAcceptable(a.Stream, a.CBOR))
 	}
 	return o, nil
 }
@@ -133,7 +134,7 @@ func (q *request) sendTable(code int, entries []*watchcache.Entry, meta metav1.L
 	if err != nil {
 		return err
 	}
-	body, err := q.endpoint.codec.Table(entries, meta, options)
+	body, err := q.endpoint.codec.Table(entries, meta, o.Media, options)
 	if err != nil {
 		return err
 	}

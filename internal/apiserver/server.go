@@ -80,6 +80,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// MinRequestTimeout is the least that a watch without a timeout lasts; 0 is 30 minutes.
 	MinRequestTimeout time.Duration
+	// CBOR adds CBOR to the media types that clients may send and ask for.
+	CBOR bool
 	// Clock is the wall clock if nil.
 	Clock clock.PassiveClock
 	// Observe is told of every answered request; nil counts them for /metrics.

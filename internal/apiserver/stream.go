@@ -70,10 +70,7 @@ func (q *request) openWebSocket(media codec.Media) (eventStream, error) {
 		return nil, apierrors.NewBadRequest("unable to open a WebSocket: " + err.Error())
 	}
 	q.code = http.StatusSwitchingProtocols
-	s := &webSocketStream{conn: conn, kind: websocket.TextMessage, done: make(chan struct{})}
-	if media == codec.Protobuf {
-		s.kind = websocket.BinaryMessage
-	}
+	s := &webSocketStream{conn: conn, media: media, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(q.ctx)
 	q.ctx = ctx
 	go func() {
@@ -91,19 +88,22 @@ func (q *request) openWebSocket(media codec.Media) (eventStream, error) {
 // webSocketStream sends each frame as a message. What the client sends is
 // read and dropped, so that its closing is noticed.
 type webSocketStream struct {
-	conn *websocket.Conn
-	kind int
-	done chan struct{} // closed when nothing is read any more
+	conn  *websocket.Conn
+	media codec.Media
+	done  chan struct{} // closed when nothing is read any more
 }
 
 func (s *webSocketStream) send(frame []byte) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(webSocketWriteTimeout)); err != nil {
 		return err
 	}
-	if s.kind == websocket.BinaryMessage {
-		return s.conn.WriteMessage(s.kind, frame[codec.FrameHeader:])
+	switch s.media {
+	case codec.Protobuf:
+		return s.conn.WriteMessage(websocket.BinaryMessage, frame[codec.FrameHeader:])
+	case codec.CBOR:
+		return s.conn.WriteMessage(websocket.BinaryMessage, frame)
 	}
-	return s.conn.WriteMessage(s.kind, bytes.TrimSuffix(frame, []byte("\n")))
+	return s.conn.WriteMessage(websocket.TextMessage, bytes.TrimSuffix(frame, []byte("\n")))
 }
 
 func (s *webSocketStream) single() bool { return true }

@@ -66,7 +66,7 @@ func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
 	case "":
 		return c.Entry(e, w.output.Media)
 	case "Table":
-		body, err := c.Table([]*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, w.table)
+		body, err := c.Table([]*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, w.output.Media, w.table)
 		w.table.NoHeaders = true
 		return body, err
 	default:

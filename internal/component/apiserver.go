@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -54,8 +55,11 @@ type APIServer struct {
 	custom     *crd.Server
 	aggregated *aggregator.Server
 	managers   *apply.Managers
-	server     *apiserver.Server
-	tls        *tls.Config
+	// turnedOn and turnedOff are what --runtime-config changes of the versions
+	// that are served.
+	turnedOn, turnedOff []schema.GroupVersion
+	server              *apiserver.Server
+	tls                 *tls.Config
 	// Provider hands out clients of this server that need no socket.
 	Provider *client.InProcess
 	ready    chan struct{}
@@ -117,7 +121,8 @@ func (f *APIServerFlags) Listen() (net.Listener, error) {
 // NewAPIServer builds an API server; Run must follow. What users' webhooks and
 // policies start lives until ctx ends.
 func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
-	resources, err := preview.Serve(all.All(), f.RuntimeConfig)
+	usual := all.All()
+	resources, err := preview.Serve(usual, f.RuntimeConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +134,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		return nil, err
 	}
 	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
+	a.turnedOn, a.turnedOff = preview.Changed(usual, resources)
 	if f.EncryptionConfig != "" {
 		encrypted, err := f.encrypted(ctx, s, resources)
 		if err != nil {
@@ -177,6 +183,9 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	documents, err := openapi.New()
 	if err != nil {
 		return nil, err
+	}
+	for _, gv := range a.turnedOff {
+		documents.SetV3Func(openapi.Path(gv), nil)
 	}
 	a.custom = crd.New(crd.Config{
 		BuiltIn: resources, Cache: a.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
@@ -239,6 +248,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		err := bootstrap.Reconcile(ctx, objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
 			ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
 			ClientCA:     a.keys.Cluster().PEM(), RequestHeaderCA: a.keys.FrontProxy().PEM(), Now: time.Now(),
+			TurnedOn: a.turnedOn, TurnedOff: a.turnedOff,
 		})
 		if err != nil {
 			return fmt.Errorf("make the default objects: %w", err)

@@ -6,6 +6,7 @@ package bootstrap
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,9 @@ type Options struct {
 	// ClientCA and RequestHeaderCA (PEM) are published for aggregated API servers.
 	ClientCA, RequestHeaderCA []byte
 	Now                       time.Time
+	// Turned on and off are the group versions that this server serves besides
+	// the usual ones, and those of the usual ones that it does not.
+	TurnedOn, TurnedOff []schema.GroupVersion
 }
 
 // wanted is an object that must exist, and where it is stored.
@@ -54,7 +58,7 @@ func wantedObjects(o Options) ([]wanted, error) {
 	out = append(out,
 		priorityClass("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 		priorityClass("system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."))
-	out = append(out, apiServices()...)
+	out = append(out, apiServices(o)...)
 	if len(o.ServiceCIDRs) > 0 {
 		out = append(out, wanted{objects.ServiceCIDRs, &networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: o.ServiceCIDRs}}})
@@ -99,9 +103,12 @@ var localServices = []schema.GroupVersion{
 
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
-func apiServices() []wanted {
+func apiServices(o Options) []wanted {
 	var out []wanted
-	for _, gv := range localServices {
+	for _, gv := range slices.Concat(localServices, o.TurnedOn) {
+		if slices.Contains(o.TurnedOff, gv) {
+			continue
+		}
 		priority, _ := discovery.BuiltInPriority(gv)
 		out = append(out, wanted{objects.APIServices, &apiregistrationv1.APIService{
 			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{automanaged: "onstart"}},

@@ -55,6 +55,7 @@ type Version struct {
 	slotJSON, slotProto         int
 	slotMetaJSON, slotMetaProto int
 	slotLeftJSON, slotLeftProto int
+	slotCBOR, slotItemCBOR      int
 }
 
 // NewVersion makes the codec of a version of r.
@@ -64,7 +65,7 @@ func NewVersion(r *resource.Resource, v *resource.Version, slots *Slots) *Versio
 		Kind:     v.WithKind(r.Kind),
 		ListKind: v.WithKind(cmp.Or(r.ListKind, r.Kind+"List")),
 		slotJSON: slots.take(), slotProto: slots.take(), slotMetaJSON: slots.take(), slotMetaProto: slots.take(),
-		slotLeftJSON: slots.take(), slotLeftProto: slots.take(),
+		slotLeftJSON: slots.take(), slotLeftProto: slots.take(), slotCBOR: slots.take(), slotItemCBOR: slots.take(),
 	}
 	sample := v.New()
 	_, c.unstructured = sample.(*unstructured.Unstructured)
@@ -130,16 +131,22 @@ func (v *Version) metadataRaw(e *watchcache.Entry) ([]byte, error) {
 // LeftSlot is the slot of an event's entry for the state that the object had
 // before it left a watcher's selection; ok is false for converted outputs.
 func (v *Version) LeftSlot(o Output) (slot int, ok bool) {
-	if o.Media == Protobuf {
+	switch o.Media {
+	case Protobuf:
 		return v.slotLeftProto, o.Convert.Kind == ""
+	case CBOR:
+		return 0, false
 	}
 	return v.slotLeftJSON, o.Convert.Kind == ""
 }
 
-// Entry returns the whole body of a response with one object, in JSON or protobuf.
+// Entry returns the whole body of a response with one object; for YAML it is JSON.
 func (v *Version) Entry(e *watchcache.Entry, media Media) ([]byte, error) {
-	if media == JSON {
+	switch media {
+	case JSON, YAML:
 		return v.JSON(e)
+	case CBOR:
+		return v.CBOR(e)
 	}
 	raw, err := v.Raw(e)
 	if err != nil {
@@ -247,6 +254,8 @@ func Encode(obj runtime.Object, media Media) ([]byte, error) {
 			return nil, err
 		}
 		return wrap(envelopeStart(obj.GetObjectKind().GroupVersionKind()), raw), nil
+	case CBOR:
+		return marshalCBOR(obj)
 	default:
 		return marshalJSON(obj)
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -38,7 +39,7 @@ func configMaps(count int) (*codec.Version, []corev1.ConfigMap, []*watchcache.En
 // upstream returns upstream's serializer of a media type.
 func upstream(t *testing.T, media codec.Media) runtime.SerializerInfo {
 	t.Helper()
-	info, ok := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(scheme.Scheme).SupportedMediaTypes(), media.String())
+	info, ok := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo)).SupportedMediaTypes(), media.String())
 	if !ok {
 		t.Fatal("no serializer of " + media.String())
 	}
@@ -70,7 +71,7 @@ func TestSameBytesAsUpstream(t *testing.T) {
 			item.TypeMeta = metav1.TypeMeta{}
 			list.Items = append(list.Items, item)
 		}
-		for _, media := range []codec.Media{codec.JSON, codec.Protobuf} {
+		for _, media := range []codec.Media{codec.JSON, codec.Protobuf, codec.CBOR} {
 			s := upstream(t, media).Serializer
 			l, err := v.List(entries, meta, media)
 			check(t, fmt.Sprintf("%d items in %s", count, media), l, err, encode(t, s, list))
@@ -100,7 +101,7 @@ func check(t *testing.T, what string, l *codec.List, err error, want []byte) {
 func TestFrames(t *testing.T) {
 	v, items, entries := configMaps(3)
 	for i, e := range entries {
-		for _, media := range []codec.Media{codec.JSON, codec.Protobuf} {
+		for _, media := range []codec.Media{codec.JSON, codec.Protobuf, codec.CBOR} {
 			info := upstream(t, media)
 			event := &metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: encode(t, info.Serializer, &items[i])}}
 			var want bytes.Buffer

@@ -31,6 +31,8 @@ func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 	switch media {
 	case Protobuf:
 		actual, err = decodeProtobuf(obj, expected, body)
+	case CBOR:
+		strict, actual, err = decodeCBOR(obj, expected, body, wantStrict)
 	case YAML:
 		strict, actual, err = decodeYAML(obj, expected, body, wantStrict)
 	default:
@@ -206,6 +208,8 @@ func DecodeDeleteOptions(options *metav1.DeleteOptions, body []byte, media Media
 			options.Kind = envelope.Kind
 			err = options.Unmarshal(envelope.Raw)
 		}
+	case CBOR:
+		err = decodeDeleteOptionsCBOR(options, body)
 	case YAML:
 		if body, err = yaml.YAMLToJSON(body); err == nil {
 			err = kjson.UnmarshalCaseSensitivePreserveInts(body, options)

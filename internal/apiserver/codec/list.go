@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -72,7 +73,7 @@ func (l *List) WriteTo(w io.Writer) (int64, error) {
 		switch {
 		case l.media == Protobuf:
 			g.add(appendHeader(header[:0], tagField2, len(item)))
-		case i > 0:
+		case i > 0 && l.media == JSON:
 			g.addByte(',')
 		}
 		if l.bare {
@@ -105,8 +106,11 @@ func appendHeader(dst []byte, tag byte, size int) []byte {
 
 // List puts a list together from what the entries have encoded.
 func (v *Version) List(entries []*watchcache.Entry, meta metav1.ListMeta, media Media) (*List, error) {
-	if media == Protobuf {
+	switch media {
+	case Protobuf:
 		return newProtobufList(v.listEnvelope, entries, meta, v.Raw)
+	case CBOR:
+		return newCBORList(v.ListKind, entries, meta, v.itemCBOR)
 	}
 	if v.unstructured {
 		return v.unstructuredList(entries, meta)
@@ -213,8 +217,13 @@ func newProtobufList(envelope []byte, entries []*watchcache.Entry, meta metav1.L
 // MetadataList is a list of PartialObjectMetadata in a version of meta.k8s.io.
 func (v *Version) MetadataList(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, version schema.GroupVersion) (*List, error) {
 	kind := version.WithKind("PartialObjectMetadataList")
-	if media == Protobuf {
+	switch media {
+	case Protobuf:
 		return newProtobufList(envelopeStart(kind), entries, meta, v.metadataRaw)
+	case CBOR:
+		return newCBORList(kind, entries, meta, func(e *watchcache.Entry) ([]byte, error) {
+			return direct.Marshal(PartialMetadata(e.Object, version))
+		})
 	}
 	return newJSONList(append(typeMetaJSON(kind), `"metadata":`...), entries, meta, func(e *watchcache.Entry) ([]byte, error) {
 		data, err := v.metadataIn(e, version)
@@ -232,8 +241,11 @@ func (v *Version) metadataIn(e *watchcache.Entry, version schema.GroupVersion) (
 
 // Metadata returns the body of a response with an entry's metadata alone.
 func (v *Version) Metadata(e *watchcache.Entry, media Media, version schema.GroupVersion) ([]byte, error) {
-	if media != Protobuf {
+	switch media {
+	case JSON, YAML:
 		return v.metadataIn(e, version)
+	case CBOR:
+		return marshalCBOR(PartialMetadata(e.Object, version))
 	}
 	raw, err := v.metadataRaw(e)
 	if err != nil {

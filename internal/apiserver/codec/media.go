@@ -11,6 +11,7 @@ import (
 	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
@@ -23,9 +24,10 @@ const (
 	JSON Media = iota
 	YAML
 	Protobuf
+	CBOR // only where it is turned on
 )
 
-var mediaNames = [...]string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+var mediaNames = [...]string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
 
 func (m Media) String() string { return mediaNames[m] }
 
@@ -43,14 +45,22 @@ type Accepted struct {
 	Protobuf bool // the plain object has a protobuf form
 	Stream   bool // a watch: no YAML
 	Convert  bool // Table and PartialObjectMetadata can be had
+	CBOR     bool // CBOR is turned on
 }
 
 // NotAcceptable lists the media types for the error message of a 406.
-func NotAcceptable(stream bool) []string {
+func NotAcceptable(stream, cbor bool) []string {
+	names := append([]string(nil), mediaNames[:CBOR]...)
 	if stream {
-		return []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
+		names = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	}
-	return mediaNames[:]
+	switch {
+	case cbor && stream:
+		return append(names, runtime.ContentTypeCBORSequence)
+	case cbor:
+		return append(names, runtime.ContentTypeCBOR)
+	}
+	return names
 }
 
 // Negotiate chooses the form of the answer from the Accept header; ok is
@@ -76,8 +86,8 @@ func negotiate(accept []string, a Accepted) (Output, bool) {
 		}
 	}
 	for _, clause := range goautoneg.ParseAccept(accept[0]) {
-		for m := JSON; m <= Protobuf; m++ {
-			if !matches(clause.Type, clause.SubType, m) || m == YAML && a.Stream {
+		for m := JSON; m <= CBOR; m++ {
+			if !matches(clause.Type, clause.SubType, m) || m == YAML && a.Stream || m == CBOR && !a.CBOR {
 				continue
 			}
 			if o, ok := clauseOutput(clause.Params, m, a); ok {
@@ -95,7 +105,7 @@ func matches(mainType, subType string, m Media) bool {
 	if mainType != "application" {
 		return false
 	}
-	return subType == "*" || subType == mediaNames[m][len("application/"):]
+	return subType == "*" || subType == mediaNames[m][len("application/"):] || m == CBOR && subType == "cbor-seq"
 }
 
 func clauseOutput(params map[string]string, m Media, a Accepted) (Output, bool) {
@@ -150,7 +160,7 @@ func wantsPretty(r *http.Request) bool {
 
 // InputMedia reads a Content-Type header; ok is false for types that the
 // server does not take.
-func InputMedia(contentType string, protobuf bool) (m Media, ok bool) {
+func InputMedia(contentType string, protobuf, cbor bool) (m Media, ok bool) {
 	switch contentType {
 	case "", "application/json":
 		return JSON, true
@@ -159,9 +169,9 @@ func InputMedia(contentType string, protobuf bool) (m Media, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	for m := JSON; m <= Protobuf; m++ {
+	for m := JSON; m <= CBOR; m++ {
 		if name == mediaNames[m] {
-			return m, m != Protobuf || protobuf
+			return m, (m != Protobuf || protobuf) && (m != CBOR || cbor)
 		}
 	}
 	return 0, false
@@ -186,5 +196,5 @@ func (o Output) Dress(data []byte) ([]byte, error) {
 
 // Plain says that cached bytes can be sent as they are.
 func (o Output) Plain() bool {
-	return o.Convert.Kind == "" && (o.Media == Protobuf || o.Media == JSON && !o.Pretty)
+	return o.Convert.Kind == "" && (o.Media == Protobuf || o.Media == CBOR || o.Media == JSON && !o.Pretty)
 }

@@ -14,10 +14,15 @@ const FrameHeader = 4
 //
 //	{"type":"ADDED","object":{...}}\n
 //	uint32 length │ 0a type │ 12 ( 0a object in its envelope )
+//	d9d9f7 {type, object}
 //
-// object is the encoded object, with its envelope if media is Protobuf.
+// object is the encoded object, with its envelope if media is Protobuf, with
+// its tag if it is CBOR.
 func AppendFrame(dst []byte, media Media, eventType string, object []byte) []byte {
-	if media != Protobuf {
+	switch media {
+	case CBOR:
+		return appendCBORFrame(dst, eventType, object)
+	case JSON, YAML:
 		dst = append(dst, `{"type":"`...)
 		dst = append(dst, eventType...)
 		dst = append(dst, `","object":`...)
@@ -58,8 +63,11 @@ func appendProtobufFrame(dst []byte, eventType string, head, raw, tail []byte) [
 
 // StreamType is the Content-Type of a watch.
 func StreamType(media Media) string {
-	if media == Protobuf {
+	switch media {
+	case Protobuf:
 		return runtime.ContentTypeProtobuf + ";stream=watch"
+	case CBOR:
+		return runtime.ContentTypeCBORSequence
 	}
 	return runtime.ContentTypeJSON
 }

@@ -30,8 +30,12 @@ func tableColumns(columns []metav1.TableColumnDefinition) []byte {
 	return data
 }
 
-// Table renders entries as a Table with a final newline.
-func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, o TableOptions) ([]byte, error) {
+// Table renders entries as a Table: in CBOR, or for the other media types in
+// JSON with a final newline.
+func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, o TableOptions) ([]byte, error) {
+	if media == CBOR {
+		return v.cborTable(entries, meta, o)
+	}
 	var b bytes.Buffer
 	b.Write(typeMetaJSON(o.Version.WithKind("Table")))
 	b.WriteString(`"metadata":`)

@@ -102,7 +102,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	output, ok := codec.Negotiate(r, codec.Accepted{Protobuf: true})
 	if !ok {
-		http.Error(w, "only the following media types are accepted: "+strings.Join(codec.NotAcceptable(false), ", "), http.StatusNotAcceptable)
+		http.Error(w, "only the following media types are accepted: "+strings.Join(codec.NotAcceptable(false, false), ", "), http.StatusNotAcceptable)
 		return
 	}
 	body := plain.encoded().json

@@ -331,13 +331,18 @@ func decompress(gzipped []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
+// Path is where the index has the document of a group version.
+func Path(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}
+
 // Schemas returns the schemas of a built-in group version by definition name;
 // none if there are none here.
 func (h *Handler) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
-	path := "apis/" + gv.String()
-	if gv.Group == "" {
-		path = "api/" + gv.Version
-	}
+	path := Path(gv)
 	d, err := h.document(path)
 	if d == nil || err != nil {
 		return nil, err

@@ -1,0 +1,205 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializercbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// CBOR (KEP-4222) is put together like the other forms. Maps have their keys
+// in the order of their encoding, which is that of their length first:
+//
+//	d9d9f7  {kind, metadata, apiVersion, ...}                    an object
+//	d9d9f7  {kind, items: [{metadata, ...}, ...], metadata, apiVersion}   a list
+//	d9d9f7  {type, object: d9d9f7 {...}}                         an event; events follow each other
+
+// selfDescribed is the tag that every document begins with (RFC 8949, 3.4.6).
+var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
+
+// Heads of CBOR maps and arrays (RFC 8949, 3.1).
+const (
+	majorArray = 4 << 5
+	mapOfTwo   = 5<<5 | 2
+	mapOfFour  = 5<<5 | 4
+)
+
+// marshalCBOR writes CBOR as upstream's serializer does, with its tag.
+func marshalCBOR(obj any) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		obj = u.Object
+	}
+	data, err := direct.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	return append(bytes.Clone(selfDescribed), data...), nil
+}
+
+// CBOR returns an entry as a CBOR document.
+func (v *Version) CBOR(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotCBOR, func() ([]byte, error) {
+		obj, err := v.Object(e)
+		if err != nil {
+			return nil, err
+		}
+		return marshalCBOR(obj)
+	})
+}
+
+// itemCBOR returns an entry as an item of a list: without its type, if the
+// list says it.
+func (v *Version) itemCBOR(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoded(v.slotItemCBOR, func() ([]byte, error) {
+		obj, err := v.Object(e)
+		if err != nil {
+			return nil, err
+		}
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			return direct.Marshal(u.Object)
+		}
+		return direct.Marshal(withoutTypeMeta(obj))
+	})
+}
+
+// withoutTypeMeta returns a copy of an object that shares everything but its type.
+func withoutTypeMeta(obj resource.Object) runtime.Object {
+	c := reflect.New(reflect.TypeOf(obj).Elem())
+	c.Elem().Set(reflect.ValueOf(obj).Elem())
+	untyped := c.Interface().(runtime.Object)
+	untyped.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return untyped
+}
+
+func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+	l := &List{media: CBOR, items: make([][]byte, len(entries))}
+	l.start = append(bytes.Clone(selfDescribed), mapOfFour)
+	for _, part := range []string{"kind", kind.Kind, "items"} {
+		l.start = appendCBORString(l.start, part)
+	}
+	l.start = appendCBORHead(l.start, majorArray, len(entries))
+	metadata, err := direct.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	l.end = append(appendCBORString(nil, "metadata"), metadata...)
+	l.end = appendCBORString(appendCBORString(l.end, "apiVersion"), kind.GroupVersion().String())
+	l.size = len(l.start) + len(l.end)
+	for i, e := range entries {
+		if l.items[i], err = encode(e); err != nil {
+			return nil, err
+		}
+		l.size += len(l.items[i])
+	}
+	return l, nil
+}
+
+// appendCBORString appends a string in the form that upstream gives all
+// strings: as bytes.
+func appendCBORString(dst []byte, s string) []byte {
+	const majorBytes = 2 << 5
+	return append(appendCBORHead(dst, majorBytes, len(s)), s...)
+}
+
+func appendCBORHead(dst []byte, major byte, n int) []byte {
+	switch {
+	case n < 24:
+		return append(dst, major|byte(n))
+	case n < 1<<8:
+		return append(dst, major|24, byte(n))
+	case n < 1<<16:
+		return append(dst, major|25, byte(n>>8), byte(n))
+	}
+	return append(dst, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func appendCBORFrame(dst []byte, eventType string, object []byte) []byte {
+	dst = append(append(dst, selfDescribed...), mapOfTwo)
+	dst = appendCBORString(appendCBORString(dst, "type"), eventType)
+	return append(appendCBORString(dst, "object"), object...)
+}
+
+// cborTable is a Table in CBOR; the parts are put into its own type.
+func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o TableOptions) ([]byte, error) {
+	table := metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(entries))}
+	table.SetGroupVersionKind(o.Version.WithKind("Table"))
+	if !o.NoHeaders {
+		table.ColumnDefinitions = v.Resource.Columns
+		if table.ColumnDefinitions == nil {
+			table.ColumnDefinitions = []metav1.TableColumnDefinition{}
+		}
+	}
+	for _, e := range entries {
+		row := metav1.TableRow{Cells: v.Resource.Row(e.Object, o.Now)}
+		var err error
+		switch o.IncludeObject {
+		case metav1.IncludeNone:
+		case metav1.IncludeObject:
+			row.Object.Raw, err = v.CBOR(e)
+		default:
+			row.Object.Raw, err = marshalCBOR(PartialMetadata(e.Object, o.Version))
+		}
+		if err != nil {
+			return nil, err
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return marshalCBOR(&table)
+}
+
+// decodeCBOR reads CBOR into obj and returns the kind that the body says.
+func decodeCBOR(obj runtime.Object, expected schema.GroupVersionKind, body []byte, wantStrict bool) (strict []error, actual schema.GroupVersionKind, err error) {
+	s := serializercbor.NewSerializer(oneKind{expected}, oneKind{expected}, serializercbor.Strict(wantStrict))
+	_, said, err := s.Decode(body, &expected, obj)
+	if said != nil {
+		actual = withDefaults(*said, expected)
+	}
+	if found, ok := runtime.AsStrictDecodingError(err); ok {
+		return found.Errors(), actual, nil
+	}
+	return nil, actual, err
+}
+
+// oneKind is a scheme for an object of one kind that is there already.
+type oneKind struct{ kind schema.GroupVersionKind }
+
+// ObjectKinds implements runtime.ObjectTyper.
+func (k oneKind) ObjectKinds(runtime.Object) ([]schema.GroupVersionKind, bool, error) {
+	return []schema.GroupVersionKind{k.kind}, false, nil
+}
+
+// Recognizes implements runtime.ObjectTyper.
+func (k oneKind) Recognizes(kind schema.GroupVersionKind) bool { return kind == k.kind }
+
+// New implements runtime.ObjectCreater.
+func (oneKind) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	return nil, runtime.NewNotRegisteredErrForKind(schemeName, kind)
+}
+
+// CBORToJSON turns the map of a CBOR document into a JSON object.
+func CBORToJSON(body []byte) ([]byte, error) {
+	var content map[string]any
+	if err := direct.Unmarshal(body, &content); err != nil {
+		return nil, fmt.Errorf("invalid CBOR: %w", err)
+	}
+	return json.Marshal(content)
+}
+
+func decodeDeleteOptionsCBOR(options *metav1.DeleteOptions, body []byte) error {
+	converted, err := CBORToJSON(body)
+	if err != nil {
+		return err
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(converted, options)
+}

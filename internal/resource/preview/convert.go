@@ -1,0 +1,158 @@
+package preview
+
+import (
+	"encoding/json"
+	"unsafe"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// alike describes a version whose type V has the memory layout of the hub's
+// type H, as a test checks for every use of it.
+func alike[V, H any, P resource.ObjectPointer[V], HP resource.ObjectPointer[H]](r *resource.Resource, gv schema.GroupVersion) resource.Version {
+	return other(r, gv,
+		func(obj P) HP { return HP((*H)(unsafe.Pointer((*V)(obj)))) }, //nolint:gosec // the layouts are the same
+		func(obj HP) P { return P((*V)(unsafe.Pointer((*H)(obj)))) },  //nolint:gosec // the layouts are the same
+	)
+}
+
+// reshaped describes a version that differs from the hub in the JSON below a
+// path, which up turns into the hub's and down into the version's. An object
+// that has no JSON form keeps its metadata alone, and so fails validation.
+func reshaped[V, H any, P resource.ObjectPointer[V], HP resource.ObjectPointer[H]](up, down func(map[string]any), path ...string) func(*resource.Resource, schema.GroupVersion) resource.Version {
+	return func(r *resource.Resource, gv schema.GroupVersion) resource.Version {
+		return other(r, gv,
+			func(obj P) HP {
+				to := HP(new(H))
+				translate(obj, to, up, path)
+				return to
+			},
+			func(obj HP) P {
+				to := P(new(V))
+				translate(obj, to, down, path)
+				return to
+			},
+		)
+	}
+}
+
+func other[V, H any, P resource.ObjectPointer[V], HP resource.ObjectPointer[H]](r *resource.Resource, gv schema.GroupVersion, toHub func(P) HP, fromHub func(HP) P) resource.Version {
+	hub := r.Hub()
+	return resource.OtherVersion(gv.WithKind(r.Kind), hub.WithKind(r.Kind), nil,
+		func(obj P) HP {
+			converted := toHub(obj)
+			hub.Default(converted)
+			return converted
+		}, fromHub)
+}
+
+func translate(from, to resource.Object, change func(map[string]any), path []string) {
+	var content map[string]any
+	data, err := json.Marshal(from)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(data, &content)
+	}
+	if err == nil {
+		changeAt(content, change, path)
+		data, err = json.Marshal(content)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, to)
+	}
+	if err != nil {
+		to.SetName(from.GetName())
+		to.SetNamespace(from.GetNamespace())
+		to.SetResourceVersion(from.GetResourceVersion())
+		to.SetUID(from.GetUID())
+	}
+}
+
+func changeAt(content map[string]any, change func(map[string]any), path []string) {
+	for _, name := range path {
+		next, ok := content[name].(map[string]any)
+		if !ok {
+			return
+		}
+		content = next
+	}
+	change(content)
+}
+
+// eachIn visits the objects of a list below a path.
+func eachIn(content map[string]any, visit func(map[string]any), path ...string) {
+	for _, name := range path[:len(path)-1] {
+		content, _ = content[name].(map[string]any)
+	}
+	list, _ := content[path[len(path)-1]].([]any)
+	for _, item := range list {
+		if object, ok := item.(map[string]any); ok {
+			visit(object)
+		}
+	}
+}
+
+// unchanged is for versions with fields that the hub has dropped for good: the
+// public key and its proof, which v1beta1 of a request for a certificate may
+// carry beside the PKCS #10 request that holds both.
+func unchanged(map[string]any) {}
+
+// exactly are the fields of a request for devices that v1 keeps apart from
+// those of a choice of requests.
+var exactly = []string{"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity", "derivedAttributes"}
+
+// nestRequests moves what v1beta1 says of a request itself below "exactly".
+func nestRequests(spec map[string]any) {
+	eachIn(spec, func(request map[string]any) {
+		if _, choice := request["firstAvailable"]; choice {
+			return
+		}
+		nested := map[string]any{}
+		for _, name := range exactly {
+			move(request, nested, name)
+		}
+		request["exactly"] = nested
+	}, "devices", "requests")
+}
+
+func flattenRequests(spec map[string]any) {
+	eachIn(spec, func(request map[string]any) {
+		nested, _ := request["exactly"].(map[string]any)
+		delete(request, "exactly")
+		for name := range nested {
+			move(nested, request, name)
+		}
+	}, "devices", "requests")
+}
+
+// flattenDevices moves what v1beta1 says of a device below "basic" up to it.
+func flattenDevices(spec map[string]any) {
+	eachIn(spec, func(device map[string]any) {
+		nested, _ := device["basic"].(map[string]any)
+		delete(device, "basic")
+		for name := range nested {
+			move(nested, device, name)
+		}
+	}, "devices")
+}
+
+func nestDevices(spec map[string]any) {
+	eachIn(spec, func(device map[string]any) {
+		nested := map[string]any{}
+		for name := range device {
+			if name != "name" {
+				move(device, nested, name)
+			}
+		}
+		device["basic"] = nested
+	}, "devices")
+}
+
+func move(from, to map[string]any, name string) {
+	if value, ok := from[name]; ok {
+		to[name] = value
+		delete(from, name)
+	}
+}

@@ -1,0 +1,155 @@
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// stages are the keys that speak of many versions, in the order in which they
+// are applied.
+var stages = []struct {
+	key string
+	has func(version string) bool
+}{
+	{"api/all", func(string) bool { return true }},
+	{"api/ga", func(v string) bool { return !strings.Contains(v, "alpha") && !strings.Contains(v, "beta") }},
+	{"api/beta", func(v string) bool { return strings.Contains(v, "beta") }},
+	{"api/alpha", func(v string) bool { return strings.Contains(v, "alpha") }},
+}
+
+// Serve returns the resources with those versions served that the entries of
+// --runtime-config ("resource.k8s.io/v1beta1=true") ask for; the others are
+// marked Unserved. Kinds without any served version are left out if they have
+// none by default. Keys that name nothing that exists are an error that lists
+// them all.
+func Serve(rs []*resource.Resource, config []string) ([]*resource.Resource, error) {
+	settings, err := parse(config)
+	if err != nil {
+		return nil, err
+	}
+	byDefault := sets.New[schema.GroupVersionResource]()
+	var all []*resource.Resource
+	for _, r := range rs {
+		for i := range r.Versions {
+			byDefault.Insert(r.Versions[i].WithResource(r.Plural))
+		}
+		all = append(all, withVersions(r))
+	}
+	all = append(all, kinds()...)
+	if err := settings.check(all); err != nil {
+		return nil, err
+	}
+	var served []*resource.Resource
+	for _, r := range all {
+		some, usual := false, false
+		for i := range r.Versions {
+			v := &r.Versions[i]
+			gvr := v.WithResource(r.Plural)
+			usual = usual || byDefault.Has(gvr)
+			v.Unserved = v.Unserved || !settings.enabled(gvr, byDefault.Has(gvr))
+			some = some || !v.Unserved
+		}
+		if some || usual {
+			served = append(served, r)
+		}
+	}
+	return served, nil
+}
+
+// Changed lists the group versions that are served but usually are not, and
+// those that usually are but are not.
+func Changed(usual, served []*resource.Resource) (on, off []schema.GroupVersion) {
+	before, after := groupVersions(usual), groupVersions(served)
+	return sorted(after.Difference(before)), sorted(before.Difference(after))
+}
+
+func groupVersions(rs []*resource.Resource) sets.Set[schema.GroupVersion] {
+	all := sets.New[schema.GroupVersion]()
+	for _, r := range rs {
+		for i := range r.Versions {
+			if v := &r.Versions[i]; !v.Unserved {
+				all.Insert(v.GroupVersion)
+			}
+		}
+	}
+	return all
+}
+
+func sorted(gvs sets.Set[schema.GroupVersion]) []schema.GroupVersion {
+	return slices.SortedFunc(maps.Keys(gvs), func(a, b schema.GroupVersion) int { return cmp.Compare(a.String(), b.String()) })
+}
+
+// settings are the entries of --runtime-config by key.
+type settings map[string]bool
+
+func parse(config []string) (settings, error) {
+	s := settings{}
+	for _, entry := range config {
+		key, value, given := strings.Cut(strings.TrimSpace(entry), "=")
+		on := true
+		if given && value != "" {
+			var err error
+			if on, err = strconv.ParseBool(value); err != nil {
+				return nil, fmt.Errorf("--runtime-config: invalid value of %s: %q, want true or false", key, value)
+			}
+		}
+		s[key] = on
+	}
+	return s, nil
+}
+
+// check finds keys that name nothing.
+func (s settings) check(rs []*resource.Resource) error {
+	known := sets.New[string]()
+	for _, stage := range stages {
+		known.Insert(stage.key)
+	}
+	for _, r := range rs {
+		for i := range r.Versions {
+			version := r.Versions[i].GroupVersion.String()
+			known.Insert(version, version+"/"+r.Plural)
+			if r.Group == "" {
+				known.Insert("api/"+version, "api/"+version+"/"+r.Plural)
+			}
+		}
+	}
+	var unknown []string
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if !known.Has(key) {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--runtime-config: unknown api groups, versions or resources %s: want api/all, api/ga, api/beta, api/alpha, group/version or group/version/resource", strings.Join(unknown, ", "))
+}
+
+// enabled decides on one resource in one version.
+func (s settings) enabled(gvr schema.GroupVersionResource, on bool) bool {
+	for _, stage := range stages {
+		if value, given := s[stage.key]; given && stage.has(gvr.Version) {
+			on = value
+		}
+	}
+	version := gvr.GroupVersion().String()
+	keys := []string{version, version + "/" + gvr.Resource}
+	if gvr.Group == "" {
+		keys = []string{version, "api/" + version, version + "/" + gvr.Resource, "api/" + version + "/" + gvr.Resource}
+	}
+	for _, key := range keys {
+		if value, given := s[key]; given {
+			on = value
+		}
+	}
+	return on
+}
