@@ -38,6 +38,12 @@ type bench struct {
 	files   *files.Memory
 	groups  *cgroup.Memory
 	stop    func()
+
+	configure func(*Config) // changes what start starts; may be nil
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{t: t, api: clientfake.NewClientset(), runtime: fake.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
 }
 
 // watcher makes informers that filter as the API server would.
@@ -94,7 +100,7 @@ func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string,
 func run(t *testing.T, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, api: clientfake.NewClientset(), runtime: fake.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
+		b := newBench(t)
 		b.start()
 		defer func() { b.stop() }()
 		f(t, b)
@@ -116,6 +122,9 @@ func (b *bench) start() {
 	}
 	config.Configuration.EnableServer = &off
 	config.Configuration.StaticPodPath = "/etc/kubernetes/manifests"
+	if b.configure != nil {
+		b.configure(&config)
+	}
 	k, err := New(config)
 	if err != nil {
 		b.t.Fatal(err)
