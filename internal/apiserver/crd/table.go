@@ -127,6 +127,7 @@ func (v *version) defineSelection(r *resource.Resource) {
 		r.SelectableFields = func(resource.Object) fields.Set { return nil }
 		return
 	}
+	r.Indexed = r.Fields
 	paths := sync.Pool{New: func() any {
 		parsed := make([]*jsonpath.JSONPath, len(declared))
 		for i, f := range declared {

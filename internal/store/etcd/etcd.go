@@ -34,9 +34,15 @@ func newStore(kv pb.KVClient, client *clientv3.Client) *Store {
 	return &Store{kv: kv, client: client, leases: newLeases(client), full: func() {}}
 }
 
+// answerTimeout bounds a read or write of one key, so that callers whose own
+// deadline is far are told when etcd is away.
+const answerTimeout = 10 * time.Second
+
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, key string) (store.KeyValue, error) {
-	answer, err := s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(key)})
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := s.kv.Range(bounded, &pb.RangeRequest{Key: []byte(key)})
 	if err != nil {
 		return store.KeyValue{}, s.translate(ctx, err)
 	}
@@ -142,7 +148,9 @@ func (s *Store) commit(ctx context.Context, key string, revision int64, then, ot
 	if otherwise != nil {
 		txn.Failure = []*pb.RequestOp{otherwise}
 	}
-	answer, err := s.kv.Txn(ctx, txn)
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := s.kv.Txn(bounded, txn)
 	if err != nil {
 		return nil, s.translate(ctx, err)
 	}
@@ -153,7 +161,9 @@ func (s *Store) commit(ctx context.Context, key string, revision int64, then, ot
 func (s *Store) put(ctx context.Context, key string, value []byte, ttl time.Duration) (*pb.RequestOp, error) {
 	request := &pb.PutRequest{Key: []byte(key), Value: value}
 	if ttl > 0 {
-		lease, err := s.leases.get(ctx, ttl)
+		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+		lease, err := s.leases.get(bounded, ttl)
+		cancel()
 		if err != nil {
 			return nil, s.translate(ctx, err)
 		}

@@ -38,6 +38,9 @@ func newLeases(client clientv3.Lease) *leases {
 func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return 0, err // whoever held the lock waited for an etcd that does not answer
+	}
 	now := time.Now()
 	if c := l.current[ttl]; c != nil && now.Before(c.until) && c.keys < leaseKeys {
 		c.keys++
