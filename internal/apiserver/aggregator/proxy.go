@@ -3,7 +3,6 @@ package aggregator
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,8 +77,7 @@ type failure struct{ *backend }
 
 // Error implements proxy.ErrorResponder.
 func (f failure) Error(w http.ResponseWriter, r *http.Request, err error) {
-	var unreachable *net.OpError
-	if errors.As(err, &unreachable) && unreachable.Op == "dial" {
+	if r.Context().Err() == nil {
 		f.checkSoon()
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
