@@ -42,20 +42,30 @@ func (c *Cluster) parseArguments() error {
 	c.scheduler = component.NewScheduler()
 	c.scheduler.Leader.LeaderElect = false
 
-	var unused error
-	if o.WithoutNode { // a mistake is one with and without a node
-		unused = errors.Join(
-			parse("kubelet", component.NewKubelet().AddFlags, o.KubeletArgs),
-			parse("proxy", component.NewProxy().AddFlags, o.ProxyArgs),
-		)
-	}
 	return errors.Join(
-		unused,
 		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
 		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
 		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),
 		c.api.Validate(),
 	)
+}
+
+// Check reports what is wrong with the options, their arguments for components
+// included, before anything is started. A mistake in a node's arguments is one
+// also where there is no node.
+func Check(o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	kubelet, proxy := component.NewKubelet(), component.NewProxy()
+	if err := errors.Join(
+		(&Cluster{options: o}).parseArguments(),
+		parse("kubelet", kubelet.AddFlags, o.KubeletArgs),
+		parse("proxy", proxy.AddFlags, o.ProxyArgs),
+	); err != nil {
+		return err
+	}
+	return errors.Join(kubelet.Validate(), proxy.Validate())
 }
 
 func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error {

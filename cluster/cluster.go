@@ -59,6 +59,9 @@ func New(o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)
 	}
 	c.manager.Options.RootCA = c.keys.Cluster().PEM()
+	if c.manager.Options.ServiceAccountKeyFile == "" {
+		c.manager.Options.ServiceAccountKeyFile = c.keys.File("sa.key")
+	}
 	if signing := c.manager.Options; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" {
 		signing.ClusterSigningCertFile = c.keys.File(pki.ClusterAuthority + ".crt")
 		signing.ClusterSigningKeyFile = c.keys.File(pki.ClusterAuthority + ".key")

@@ -32,7 +32,7 @@ type node struct {
 	cluster *Cluster
 	kubelet *component.Kubelet
 	runtime *containerd.Runtime // nil: one that others run
-	network *podnet.Network
+	network *podnet.Network     // nil: a runtime of others that brings its own
 	proxy   *component.Proxy
 	dns     *component.DNS
 }
@@ -64,7 +64,9 @@ func newNode(c *Cluster) (*node, error) {
 		}
 		k.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
 	}
-	n.network = podnet.New(networkConfig(o.Name, o.DataDir, o.ClusterCIDR))
+	if n.runtime != nil || o.CNIConfDir != "" {
+		n.network = podnet.New(networkConfig(o))
+	}
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.NFTable
 	n.proxy.NodeName = o.NodeName
@@ -86,11 +88,14 @@ func runtimeConfig(bundle, dataDir, runDir, cgroupRoot string) containerd.Config
 	}
 }
 
-func networkConfig(name, dataDir, clusterCIDR string) podnet.Config {
+func networkConfig(o *Options) podnet.Config {
 	c := podnet.Config{
-		Name: name, CNIConfDir: filepath.Join(dataDir, "cni", "conf"), LeaseDir: filepath.Join(dataDir, "cni", "leases"),
+		Name: o.Name, CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), LeaseDir: filepath.Join(o.DataDir, "cni", "leases"),
 	}
-	for _, s := range strings.Split(clusterCIDR, ",") {
+	if o.CNIConfDir != "" {
+		c.CNIConfDir = o.CNIConfDir
+	}
+	for _, s := range strings.Split(o.ClusterCIDR, ",") {
 		if p, err := netip.ParsePrefix(s); err == nil {
 			c.ClusterCIDRs = append(c.ClusterCIDRs, p)
 		}
@@ -104,17 +109,21 @@ func Purge(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	if o.ContainerRuntimeEndpoint == "" {
+	purge := func(ctx context.Context, o Options) error {
 		runtime, err := containerd.New(runtimeConfig(o.BundleDir, o.DataDir, o.RunDir, o.CgroupRoot))
 		if err != nil {
 			return err
 		}
-		if err := runtime.Purge(ctx); err != nil {
-			return fmt.Errorf("remove the containers: %w", err)
-		}
+		return runtime.Purge(ctx)
+	}
+	if o.ContainerRuntimeEndpoint != "" {
+		purge = purgeOutside
+	}
+	if err := purge(ctx, o); err != nil {
+		return fmt.Errorf("remove the containers: %w", err)
 	}
 	return errors.Join(
-		podnet.New(networkConfig(o.Name, o.DataDir, o.ClusterCIDR)).Remove(),
+		podnet.New(networkConfig(&o)).Remove(),
 		(&component.Proxy{Mode: "nftables", Table: o.NFTable, ClusterCIDR: o.ClusterCIDR}).RemoveRules(),
 	)
 }
@@ -175,7 +184,7 @@ func (n *node) follow(ctx context.Context, own *client.Client) error {
 	var ready sync.Once
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
-		if len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
+		if n.network != nil && len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
 			if err := n.network.Configure(nd.Spec.PodCIDRs); err != nil {
 				klog.FromContext(ctx).Error(err, "Setting up the pod network failed; it is tried again with the node's next status")
 			} else {

@@ -63,8 +63,12 @@ type Options struct {
 	NodeName    string // "" is the host's name
 	// ContainerRuntimeEndpoint is a CRI runtime run by others; "" is ours.
 	ContainerRuntimeEndpoint string
-	NFTable                  string // nftables table of the proxy; "" is "coracle-NAME"
-	CgroupRoot               string // parent of the pods' cgroups; "" is "/coracle-NAME"
+	// CNIConfDir is where such a runtime finds the CNI configuration of its
+	// pod network, to put this cluster's there; "" is a runtime that brings a
+	// pod network of its own.
+	CNIConfDir string
+	NFTable    string // nftables table of the proxy; "" is "coracle-NAME"
+	CgroupRoot string // parent of the pods' cgroups; "" is "/coracle-NAME"
 
 	// Arguments for the components, as name=value of upstream's flags.
 	APIServerArgs, ControllerManagerArgs, SchedulerArgs, KubeletArgs, ProxyArgs []string

@@ -67,7 +67,6 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Dir = "/"
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the cluster: %w", err)
@@ -95,7 +94,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 				if known && firstStart {
 					_ = os.Remove(logFile) // the reason says it all
 				}
-				return startError{fmt.Errorf("the cluster ended while it was starting: %s", reason)}
+				return startError{errors.New(reason)}
 			case stage == readyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -125,5 +124,5 @@ func lastError(logFile string) (reason string, known bool) {
 			return after, true
 		}
 	}
-	return "see " + logFile, false
+	return "the cluster ended while it was starting: see " + logFile, false
 }

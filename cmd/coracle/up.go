@@ -24,7 +24,8 @@ import (
 type upFlags struct {
 	name, dataDir, kubeconfig, bundle           string
 	bindAddress, serviceCIDR, clusterCIDR       string
-	runtimeEndpoint, nodeName, verbosity        string
+	runtimeEndpoint, cniConfDir                 string
+	nodeName, verbosity                         string
 	securePort, nodes                           int
 	foreground                                  bool
 	etcdServers                                 []string
@@ -57,6 +58,7 @@ func upCommand() *cobra.Command {
 	fs.StringVar(&f.clusterCIDR, "cluster-cidr", "", "addresses of pods (default 10.244.0.0/16)")
 	fs.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an external etcd; the default is an embedded one")
 	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "CRI runtime to use instead of the bundled containerd")
+	fs.StringVar(&f.cniConfDir, "cni-conf-dir", "", "where that runtime reads its CNI configuration, to put the pod network there; the default is a runtime with a pod network of its own")
 	fs.BoolVar(&f.foreground, "foreground", false, "stay in the foreground and log to the terminal")
 	fs.StringVar(&f.verbosity, "v", "1", "log level 0..10, for all or for one component: 2,kubelet=5")
 	fs.DurationVar(&f.timeout, "timeout", 2*time.Minute, "how long to wait for the cluster to be ready")
@@ -144,6 +146,14 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 	if err != nil {
 		return cluster.Options{}, rec, err
 	}
+	for _, path := range []*string{&f.dataDir, &f.bundle, &f.kubeconfig} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return cluster.Options{}, rec, err
+		}
+	}
 	slot := host.FreeSlot(all, f.name, func(slot int) bool { return host.DefaultsOf(f.name, slot).InnerPortsFree() })
 	if slot >= host.MaxSlots {
 		return cluster.Options{}, rec, fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
@@ -152,7 +162,7 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 	o := cluster.Options{
 		Name: f.name, DataDir: f.dataDir, BundleDir: f.bundle, BindAddress: f.bindAddress, NodeName: f.nodeName,
 		ServiceCIDR: f.serviceCIDR, ClusterCIDR: f.clusterCIDR, EtcdServers: f.etcdServers,
-		WithoutNode: f.nodes == 0, ContainerRuntimeEndpoint: f.runtimeEndpoint,
+		WithoutNode: f.nodes == 0, ContainerRuntimeEndpoint: f.runtimeEndpoint, CNIConfDir: f.cniConfDir,
 		NFTable: d.NFTable, CgroupRoot: d.Cgroup,
 		Ports: cluster.Ports{
 			Secure: f.securePort, Etcd: d.EtcdPort, Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
@@ -183,6 +193,17 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 	if err := host.Preflight(!o.WithoutNode); err != nil {
 		return o, rec, err
 	}
+	if err := cluster.Check(o); err != nil {
+		return o, rec, err
+	}
+	if f.cniConfDir != "" && (f.runtimeEndpoint == "" || !filepath.IsAbs(f.cniConfDir)) {
+		return o, rec, fmt.Errorf("--cni-conf-dir=%s: want an absolute path, and with it --container-runtime-endpoint", f.cniConfDir)
+	}
+	if f.runtimeEndpoint != "" && !o.WithoutNode {
+		if err := host.RuntimeAnswers(f.runtimeEndpoint); err != nil {
+			return o, rec, fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", f.runtimeEndpoint, err)
+		}
+	}
 	if err := host.PortsFree(f.bindAddress, map[string]int{"--secure-port": o.Ports.Secure}); err != nil {
 		return o, rec, err
 	}
@@ -192,13 +213,10 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 			kubeconfig = host.DefaultKubeconfig()
 		}
 	}
-	if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
-		return o, rec, err
-	}
 	return o, host.Record{
 		Name: f.name, Slot: slot, DataDir: o.DataDir, Kubeconfig: kubeconfig, PreviousCtx: rec.PreviousCtx,
 		Server:  "https://" + net.JoinHostPort(reachable(f.bindAddress), fmt.Sprint(o.Ports.Secure)),
-		NFTable: d.NFTable, CgroupRoot: d.Cgroup, ExternalCRI: f.runtimeEndpoint,
+		NFTable: d.NFTable, CgroupRoot: d.Cgroup, ExternalCRI: f.runtimeEndpoint, CNIConfDir: f.cniConfDir,
 		ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, EtcdServers: f.etcdServers, ControlOnly: o.WithoutNode,
 		BundleDir: o.BundleDir, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
 	}, nil

@@ -25,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
+	apihealth "github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
@@ -213,7 +214,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
-		CBOR: servesCBOR(enabled),
+		CBOR: servesCBOR(enabled), Checks: a.checks(),
 	}); err != nil {
 		return nil, err
 	}
@@ -222,6 +223,15 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	}
 	a.Provider, err = client.NewInProcess(a.server.Handler(), a.cache, apirequest.WithUser)
 	return a, err
+}
+
+// checks are the conditions of this server being ready besides those of every
+// API server.
+func (a *APIServer) checks() []apihealth.Check {
+	if a.encryption == nil {
+		return nil
+	}
+	return []apihealth.Check{{Name: encrypt.KMS, Run: a.encryption.Check}}
 }
 
 // Ready is closed once /readyz says ok.

@@ -121,6 +121,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.RuntimeConfig, "runtime-config", f.RuntimeConfig, "API groups and versions to turn on or off, as apps/v1=false")
 	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
 	fs.StringVar(&f.EncryptionConfig, "encryption-provider-config", f.EncryptionConfig, "EncryptionConfiguration for what is stored")
+	fs.Bool("encryption-provider-config-automatic-reload", true, "read --encryption-provider-config again when it changes, as is always done")
 	fs.BoolVar(&f.Profiling, "profiling", f.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
 }
 

@@ -139,6 +139,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return kl.Run(ctx)
 }
 
+// Validate reports what is wrong with the flags and the file of --config.
+func (k *Kubelet) Validate() error {
+	_, err := k.Config(nil)
+	return err
+}
+
 // Config works out what a kubelet is made from.
 func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
 	configuration, err := k.merged()

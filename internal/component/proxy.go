@@ -86,6 +86,12 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	}).Run(ctx)
 }
 
+// Validate reports what is wrong with the flags.
+func (p *Proxy) Validate() error {
+	_, err := p.backend()
+	return err
+}
+
 // RemoveRules takes the rules of a proxy that has ended away.
 func (p *Proxy) RemoveRules() error {
 	backend, err := p.backend()

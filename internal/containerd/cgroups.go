@@ -57,10 +57,10 @@ func cgroupProcesses(dir string) []int {
 	return pids
 }
 
-// removeCgroups kills what runs in the cgroup root (such as
+// RemoveCgroups kills what runs in the cgroup root (such as
 // /kubepods-coracle) and below and removes it, in the unified hierarchy and
 // in every version 1 one.
-func removeCgroups(ctx context.Context, root string) error {
+func RemoveCgroups(ctx context.Context, root string) error {
 	if root = filepath.Clean("/" + root); root == "/" {
 		return nil
 	}

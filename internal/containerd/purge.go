@@ -30,7 +30,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.killShims(ctx); err != nil {
 		return err
 	}
-	if err := removeCgroups(ctx, r.config.CgroupRoot); err != nil {
+	if err := RemoveCgroups(ctx, r.config.CgroupRoot); err != nil {
 		return err
 	}
 	dirs := []string{r.config.RunDir, r.shimSocketDir(), r.config.DataDir}

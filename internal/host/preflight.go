@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,4 +63,18 @@ func PortsFree(address string, ports map[string]int) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// RuntimeAnswers checks that something listens on the socket of a container
+// runtime that others run.
+func RuntimeAnswers(endpoint string) error {
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok || !filepath.IsAbs(path) {
+		return errors.New("want the socket of a CRI runtime, as unix:///run/containerd/containerd.sock")
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return fmt.Errorf("no runtime answers: %w", err)
+	}
+	return conn.Close()
 }

@@ -35,6 +35,7 @@ type Record struct {
 	NFTable       string    `json:"nftTable"`             // nftables table of the proxy
 	CgroupRoot    string    `json:"cgroupRoot"`           // below which the pods' cgroups are
 	ExternalCRI   string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
+	CNIConfDir    string    `json:"cniConfDir,omitzero"`  // of that runtime, where this cluster's network is written
 	ServiceCIDR   string    `json:"serviceCIDR"`
 	ClusterCIDR   string    `json:"clusterCIDR"`
 	BundleDir     string    `json:"bundleDir"` // of the container runtime

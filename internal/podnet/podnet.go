@@ -26,9 +26,9 @@ import (
 type Config struct {
 	// Name is the cluster's.
 	Name string
-	// CNIConfDir is the folder that the runtime reads, LeaseDir the one where
-	// the host-local plugin notes which address is whose. Both are the
-	// package's own.
+	// CNIConfDir is the folder that the runtime reads; the package has one
+	// file there. LeaseDir, where the host-local plugin notes which address is
+	// whose, is the package's own.
 	CNIConfDir string
 	LeaseDir   string
 	// ClusterCIDRs are the ranges of all pods of the cluster; traffic between

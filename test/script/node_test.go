@@ -140,6 +140,18 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Value(outsideKey{}).(*outside).registry = r
 }
 
+// startWebServer serves a folder on loopback: webserver PORTVARIABLE FOLDER.
+func startWebServer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: webserver PORTVARIABLE FOLDER")
+	}
+	server := &http.Server{Handler: http.FileServer(http.Dir(ts.MkAbs(args[1])))}
+	listener := loopback(ts, "127.0.0.1", args[0])
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	ts.Defer(func() { _ = server.Close(); <-done })
+}
+
 // publish makes the registry serve its image as NAME: publish NAME.
 func publish(ts *testscript.TestScript, neg bool, args []string) {
 	r := ts.Value(outsideKey{}).(*outside).registry

@@ -82,6 +82,7 @@ func TestSessions(t *testing.T) {
 			"byhand":       byHand,
 			"registry":     startRegistry,
 			"publish":      publish,
+			"webserver":    startWebServer,
 			"healthserver": healthServer,
 			"serving":      serving,
 		},
