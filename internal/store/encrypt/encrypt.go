@@ -6,12 +6,22 @@
 //
 // The key of a value is bound to it, so that a value moved to another key
 // does not open. The file is read again while running.
+//
+// A value that does not open is one of two things. As long as a KMS plugin
+// does not answer, what it sealed is waited for: reads fail and are tried
+// again. Anything else was sealed by a key that is not configured; such a
+// value is handed on sealed, which hides it from the API, and everything is
+// read again when the configuration changes.
 package encrypt
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +51,25 @@ type Store struct {
 	config       Config
 	hash         string
 	transformers *encryptionconfig.DynamicTransformers
+	closed       atomic.Bool // a value did not open for want of its key
+
+	mu       sync.Mutex    // guards reloaded
+	reloaded chan struct{} // closed when everything is to be read again
+}
+
+// KMS is the name of Check.
+const KMS = "kms-providers"
+
+// kmsPrefix is what values begin with that a KMS plugin has sealed.
+const kmsPrefix = "k8s:enc:kms:"
+
+// Check says what is wrong with the KMS plugins, if any are configured.
+func (e *Store) Check(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+KMS, nil)
+	if err != nil {
+		return err
+	}
+	return e.transformers.Check(request)
 }
 
 // New reads the configuration; a broken one is an error. Plugins that it
@@ -50,7 +79,7 @@ func New(ctx context.Context, s store.Store, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Store{Store: s, config: c, hash: loaded.EncryptionFileContentHash}
+	e := &Store{Store: s, config: c, hash: loaded.EncryptionFileContentHash, reloaded: make(chan struct{})}
 	e.transformers = encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0], cancel, loaded.KMSCloseGracePeriod)
 	return e, nil
 }
@@ -94,7 +123,20 @@ func (e *Store) reload(ctx context.Context) error {
 	e.hash = loaded.EncryptionFileContentHash
 	e.transformers.Set(loaded.Transformers, cancel, loaded.HealthChecks[0], loaded.KMSCloseGracePeriod)
 	klog.FromContext(ctx).Info("Encryption configuration reloaded", "file", e.config.File)
+	if e.closed.Swap(false) {
+		e.mu.Lock()
+		close(e.reloaded)
+		e.reloaded = make(chan struct{})
+		e.mu.Unlock()
+	}
 	return nil
+}
+
+// stale is closed when watches end because everything is to be read again.
+func (e *Store) stale() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reloaded
 }
 
 // transformer returns nil for keys of no known resource.
@@ -110,6 +152,9 @@ func (e *Store) transformer(key string) value.Transformer {
 		if gr, ok := e.config.Resources[candidate]; ok {
 			return e.transformers.TransformerForResource(gr)
 		}
+	}
+	if strings.Contains(first, ".") { // a custom resource: its group has a dot, and comes first
+		return e.transformers.TransformerForResource(schema.GroupResource{Group: first, Resource: second})
 	}
 	return nil
 }
@@ -132,10 +177,15 @@ func (e *Store) open(ctx context.Context, key string, sealed []byte) ([]byte, er
 		return sealed, nil
 	}
 	plain, _, err := t.TransformFromStorage(ctx, sealed, value.DefaultContext(key))
-	if err != nil {
-		return nil, fmt.Errorf("decrypting %s: %w", key, err)
+	if err == nil {
+		return plain, nil
 	}
-	return plain, nil
+	if bytes.HasPrefix(sealed, []byte(kmsPrefix)) && e.Check(ctx) != nil {
+		return nil, fmt.Errorf("%w: decrypting %s: %w", store.ErrUnavailable, key, err)
+	}
+	e.closed.Store(true)
+	klog.FromContext(ctx).Error(err, "Cannot decrypt a value: no key of --encryption-provider-config opens it", "key", key)
+	return sealed, nil
 }
 
 // Get implements store.Store.
@@ -183,16 +233,31 @@ func (e *Store) Update(ctx context.Context, key string, plain []byte, revision i
 	return e.Store.Update(ctx, key, sealed, revision, ttl)
 }
 
-// Watch implements store.Store. A value that cannot be opened ends it.
+// Watch implements store.Store. A value that cannot be opened at present ends
+// it, and so does a configuration that may open what was closed.
 func (e *Store) Watch(ctx context.Context, prefix string, after int64) <-chan store.Batch {
 	ctx, cancel := context.WithCancel(ctx)
+	stale := e.stale()
 	sealed := e.Store.Watch(ctx, prefix, after)
 	out := make(chan store.Batch)
 	go func() {
 		defer close(out)
-		defer cancel()
-		for batch := range sealed {
-			opened := e.openBatch(ctx, batch)
+		defer func() {
+			cancel()
+			for range sealed {
+			}
+		}()
+		for {
+			var opened store.Batch
+			select {
+			case batch, ok := <-sealed:
+				if !ok {
+					return
+				}
+				opened = e.openBatch(ctx, batch)
+			case <-stale:
+				opened = store.Batch{Err: store.ErrCompacted}
+			}
 			select {
 			case out <- opened:
 			case <-ctx.Done():
