@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -134,6 +135,33 @@ func TestRestartPolicies(t *testing.T) {
 					t.Fatal("the container's end is not told")
 				}
 			})
+		})
+	}
+}
+
+// Nobody is shown a pod as Running whose only command is over before they
+// could attach to it.
+func TestBriefCommandIsNeverShownRunning(t *testing.T) {
+	for _, test := range []struct {
+		policy v1.RestartPolicy
+		lasts  time.Duration
+		at     map[time.Duration]v1.PodPhase
+	}{
+		{v1.RestartPolicyNever, brief / 3, map[time.Duration]v1.PodPhase{0: v1.PodPending, brief / 2: v1.PodSucceeded}},
+		{v1.RestartPolicyNever, 3 * brief, map[time.Duration]v1.PodPhase{brief / 2: v1.PodPending, 2 * brief: v1.PodRunning, 4 * brief: v1.PodSucceeded}},
+		{v1.RestartPolicyAlways, 3 * brief, map[time.Duration]v1.PodPhase{0: v1.PodRunning}},
+	} {
+		run(t, func(t *testing.T, b *bench) {
+			b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{RunFor: test.lasts} }
+			b.create(pod("job", func(p *v1.Pod) { p.Spec.RestartPolicy = test.policy; p.Status.Phase = v1.PodPending }))
+			var passed time.Duration
+			for _, when := range slices.Sorted(maps.Keys(test.at)) {
+				b.after(when - passed)
+				passed = when
+				if got := b.get("job").Status.Phase; got != test.at[when] {
+					t.Errorf("%s, a command of %v: after %v %s, want %s", test.policy, test.lasts, when, got, test.at[when])
+				}
+			}
 		})
 	}
 }

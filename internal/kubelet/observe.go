@@ -194,7 +194,8 @@ func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 	return shown.Status
 }
 
-// report works out the pod's status and has it written.
+// report works out the pod's status and has it written, unless showRunning
+// wants to wait.
 func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
 	w.mu.Lock()
 	failed, target, removed := w.failed, w.target, w.removed
@@ -206,8 +207,9 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	if target != nil {
 		conditions = append(conditions, *target)
 	}
+	now, previous := time.Now(), w.previous(pod)
 	st := status.Generate(status.Input{
-		Pod: pod, Previous: w.previous(pod), Observed: observed, Now: time.Now(), HostIPs: w.k.facts.IPs, Runtime: w.k.runtimeName,
+		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.k.facts.IPs, Runtime: w.k.runtimeName,
 		Waiting: w.waiting, Failed: failed, Ended: ended, Conditions: conditions,
 		Ready: func(c *v1.Container, running *cri.Container) bool {
 			return c.ReadinessProbe == nil || w.result(running.ID, readinessProbe) == plan.Success
@@ -220,6 +222,9 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 		w.mu.Lock()
 		w.pod.Status = st
 		w.mu.Unlock()
+	}
+	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); w.showFrom.After(now) {
+		return st
 	}
 	if shown := w.shown(pod); shown != nil && !removed {
 		remove := ended && pod.DeletionTimestamp != nil && !source.IsStatic(pod)

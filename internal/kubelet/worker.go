@@ -45,6 +45,7 @@ type worker struct {
 	resizing []v1.PodCondition
 	failures int
 	hold     map[string]hold // what failed to start, by container
+	showFrom time.Time       // when the last status may be written
 }
 
 // hold keeps the worker from trying what failed again with every event.
@@ -300,6 +301,9 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	}
 	if until, ok := w.imageRetry(pod); ok {
 		next = sooner(next, time.Until(until))
+	}
+	if w.showFrom.After(now) {
+		next = sooner(next, time.Until(w.showFrom))
 	}
 	return next, false, err
 }
