@@ -122,6 +122,7 @@ func TestPlainDiscovery(t *testing.T) {
 		"/apis/apps/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"controllerrevisions","singularName":"controllerrevision","namespaced":true,"kind":"ControllerRevision","verbs":[`,
 		"/api/v1":       `{"kind":"APIResourceList",`,
 		"/version":      "{\n  \"major\": \"1\",\n  \"minor\": \"37\",",
+		"/version/":     "{\n  \"major\": \"1\",",
 		"/":             "{\n  \"paths\": [\n    \"/api\",\n    \"/api/v1\",",
 		"/healthz":      "ok",
 		"/livez":        "ok",

@@ -27,8 +27,9 @@ func (s *Server) addOperations() {
 	ready = append(ready, health.Check{Name: "informer-sync", Run: s.checkSynced}, health.Check{Name: "shutdown", Run: s.checkRunning})
 	ready = append(ready, s.Checks...)
 	handlers := map[string]http.Handler{
-		"/version": http.HandlerFunc(serveVersion),
-		"/metrics": counted.Handler(),
+		"/version":  http.HandlerFunc(serveVersion),
+		"/version/": http.HandlerFunc(serveVersion),
+		"/metrics":  counted.Handler(),
 
 		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
 		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
