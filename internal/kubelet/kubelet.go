@@ -65,13 +65,14 @@ type Kubelet struct {
 
 	background sync.WaitGroup // clean-up beside the workers
 
-	mu       sync.Mutex // guards what follows
-	workers  map[types.UID]*worker
-	mirrors  map[string]*v1.Pod // by namespace/name
-	facts    spec.Node
-	short    pressures
-	cpuTotal uint64 // nanoseconds of the node at cpuTime
-	cpuTime  time.Time
+	mu         sync.Mutex // guards what follows
+	workers    map[types.UID]*worker
+	mirrors    map[string]*v1.Pod // by namespace/name
+	facts      spec.Node
+	registered bool // the Node object is there
+	short      pressures
+	cpuTotal   uint64 // nanoseconds of the node at cpuTime
+	cpuTime    time.Time
 }
 
 // New checks the configuration, fills in defaults and builds a kubelet.

@@ -117,6 +117,13 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	}
 	klog.FromContext(ctx).V(2).Info("Got pod", "pod", klog.KObj(pod), "podUID", pod.UID, "source", u.Source)
 	w = newWorker(k, pod)
+	if source.IsStatic(pod) {
+		// A changed manifest is a new pod, which may need the ports and the
+		// mirror of the one before it.
+		if before := k.static(pod.Namespace + "/" + pod.Name); before != nil {
+			w.after = before.done
+		}
+	}
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
 		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
 		if rejection == nil {
@@ -156,11 +163,19 @@ func (k *Kubelet) updateMirror(ctx context.Context, u source.Update) {
 	}
 }
 
-// static returns the worker of the static pod of that name.
+// static returns the worker of the static pod of that name: of a changed pod
+// the one that all others must end before.
 func (k *Kubelet) static(name string) *worker {
+	var same []*worker
+	awaited := map[chan struct{}]bool{}
 	for _, w := range k.list() {
-		pod := w.current()
-		if source.IsStatic(pod) && pod.Namespace+"/"+pod.Name == name {
+		if pod := w.current(); source.IsStatic(pod) && pod.Namespace+"/"+pod.Name == name {
+			same = append(same, w)
+			awaited[w.after] = true
+		}
+	}
+	for _, w := range same {
+		if !awaited[w.done] {
 			return w
 		}
 	}

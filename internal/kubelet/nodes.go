@@ -38,6 +38,10 @@ func (k *Kubelet) nodeChanged(n *v1.Node) {
 		return
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.facts.Allocatable = n.Status.Allocatable
+	first := !k.registered
+	k.facts.Allocatable, k.registered = n.Status.Allocatable, true
+	k.mu.Unlock()
+	if first {
+		k.wakeAll()
+	}
 }

@@ -26,6 +26,8 @@ type worker struct {
 	uid    types.UID
 	orphan bool          // no source has the pod
 	mail   chan struct{} // something may have changed
+	after  chan struct{} // closed once the worker may begin; nil: at once
+	done   chan struct{} // closed once run has returned
 
 	mu        sync.Mutex // guards what follows
 	pod       *v1.Pod
@@ -57,7 +59,7 @@ type hold struct {
 func newWorker(k *Kubelet, pod *v1.Pod) *worker {
 	maximum := k.config.Configuration.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	return &worker{
-		k: k, uid: pod.UID, pod: pod, mail: make(chan struct{}, 1), killing: -1,
+		k: k, uid: pod.UID, pod: pod, mail: make(chan struct{}, 1), done: make(chan struct{}), killing: -1,
 		backoff: plan.BackOff{Initial: min(10*time.Second, maximum), Max: maximum},
 		waiting: make(map[string]status.Cause), hold: make(map[string]hold),
 	}
@@ -185,6 +187,14 @@ func (w *worker) begin(ctx context.Context, killing int64) (context.Context, con
 
 // run works until the pod is gone from the node and from its source.
 func (w *worker) run(ctx context.Context) {
+	defer close(w.done)
+	if w.after != nil {
+		select {
+		case <-w.after:
+		case <-ctx.Done():
+			return
+		}
+	}
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(w.pod), "podUID", w.uid)
 	ctx = klog.NewContext(ctx, log)
 	if w.k.objects != nil {
@@ -265,8 +275,12 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 		k.objects.Register(pod)
 	}
 	if source.IsStatic(pod) && k.mirror != nil {
-		if err := k.mirror.Ensure(ctx, pod, k.mirrorOf(pod), k.nodeObject()); err != nil {
-			klog.FromContext(ctx).Error(err, "The static pod has no mirror yet")
+		// The mirror belongs to the node; nodeChanged wakes the worker.
+		if node := k.nodeObject(); node != nil {
+			if err := k.mirror.Ensure(ctx, pod, k.mirrorOf(pod), node); err != nil {
+				klog.FromContext(ctx).Error(err, "The static pod has no mirror yet, will try again")
+				next = mirrorRetry
+			}
 		}
 	}
 	w.probes(pod, observed)
@@ -283,7 +297,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 			k.recorder.Event(reference(pod), v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 			return 0, false, nil
 		}
-		next = left
+		next = sooner(next, left)
 	}
 	if w.release() {
 		clear(w.hold)
@@ -358,6 +372,9 @@ func (w *worker) postpone(p *plan.Plan, now time.Time, next time.Duration) time.
 	}
 	return next
 }
+
+// mirrorRetry is when a mirror that could not be made is tried again.
+const mirrorRetry = time.Second
 
 // wholePod is the key of hold for the sandbox.
 const wholePod = ""

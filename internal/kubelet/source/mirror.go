@@ -29,10 +29,8 @@ func (m *Mirror) Ensure(ctx context.Context, pod, mirror *v1.Pod, node *v1.Node)
 	image := pod.DeepCopy()
 	image.UID, image.ResourceVersion = "", ""
 	image.Annotations[AnnotationMirror] = pod.Annotations[AnnotationHash]
-	if node != nil {
-		controller := true
-		image.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
-	}
+	controller := true
+	image.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
 	_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, image, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the mirror of static pod %s/%s: %w", pod.Namespace, pod.Name, err)
