@@ -175,7 +175,7 @@ func (q *request) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	listed, err := listOptions(q.query(), false, q.endpoint.resource, q.info.Name)
+	listed, err := listOptions(q.query(), false, q.endpoint, q.info.Name)
 	if err != nil {
 		return err
 	}

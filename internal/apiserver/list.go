@@ -22,7 +22,7 @@ func (q *request) list() error {
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(q.query(), false, q.endpoint.resource, q.info.Name)
+	options, err := listOptions(q.query(), false, q.endpoint, q.info.Name)
 	if err != nil {
 		return err
 	}

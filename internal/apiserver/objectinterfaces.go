@@ -130,7 +130,8 @@ func (k kindMap) Convert(in, out, _ any) error {
 // ConvertFieldLabel implements runtime.ObjectConvertor.
 func (k kindMap) ConvertFieldLabel(kind schema.GroupVersionKind, label, value string) (string, string, error) {
 	if e := k.endpoint(kind); e != nil {
-		return label, value, checkFieldLabel(e.resource, label)
+		field, err := fieldLabel(e.resource, e.version, label)
+		return field, value, err
 	}
 	return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
 }

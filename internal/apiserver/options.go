@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Options of requests come in the query; bad ones are BadRequest, forbidden
@@ -106,7 +104,7 @@ func deleteOptions(query url.Values) (*metav1.DeleteOptions, error) {
 
 // listOptions reads the options of a list, a watch or a deletecollection.
 // name, if given, narrows it to one object.
-func listOptions(query url.Values, watch bool, r *resource.Resource, name string) (*internalversion.ListOptions, error) {
+func listOptions(query url.Values, watch bool, e *endpoint, name string) (*internalversion.ListOptions, error) {
 	o := &internalversion.ListOptions{
 		Watch:                watch,
 		ResourceVersion:      query.Get("resourceVersion"),
@@ -128,7 +126,7 @@ func listOptions(query url.Values, watch bool, r *resource.Resource, name string
 	if o.LabelSelector, err = labelSelector(query.Get("labelSelector")); err != nil {
 		return nil, err
 	}
-	if o.FieldSelector, err = fieldSelector(query.Get("fieldSelector"), r); err != nil {
+	if o.FieldSelector, err = fieldSelector(query.Get("fieldSelector"), e); err != nil {
 		return nil, err
 	}
 	internalversion.SetListOptionsDefaults(o, true)
@@ -163,14 +161,15 @@ func labelSelector(text string) (labels.Selector, error) {
 	return s, nil
 }
 
-func fieldSelector(text string, r *resource.Resource) (fields.Selector, error) {
+func fieldSelector(text string, e *endpoint) (fields.Selector, error) {
 	if text == "" {
 		return nil, nil
 	}
 	s, err := fields.ParseSelector(text)
 	if err == nil {
 		s, err = s.Transform(func(label, value string) (string, string, error) {
-			return label, value, checkFieldLabel(r, label)
+			field, err := fieldLabel(e.resource, e.version, label)
+			return field, value, err
 		})
 	}
 	if err != nil {

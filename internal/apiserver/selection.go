@@ -118,13 +118,19 @@ func (f fieldsOf) Get(field string) string {
 	return f.resource.SelectableFields(f.entry.Object).Get(field)
 }
 
-// checkFieldLabel refuses fields that cannot be selected by.
-func checkFieldLabel(r *resource.Resource, label string) error {
+// fieldLabel returns the field that a version's label selects by, or refuses
+// one that cannot be selected by.
+func fieldLabel(r *resource.Resource, v *resource.Version, label string) (string, error) {
+	field, known := v.FieldLabels[label]
 	switch {
-	case label == "metadata.name", label == "metadata.namespace", slices.Contains(r.Fields, label):
-		return nil
+	case label == "metadata.name", label == "metadata.namespace":
+		return label, nil
+	case known:
+		return field, nil
+	case v.FieldLabels == nil && slices.Contains(r.Fields, label):
+		return label, nil
 	case len(r.Fields) > 0:
-		return fmt.Errorf("field label not supported: %s", label)
+		return "", fmt.Errorf("field label not supported: %s", label)
 	}
-	return fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
+	return "", fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
 }

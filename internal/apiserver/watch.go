@@ -33,7 +33,7 @@ func (q *request) watch() error {
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(q.query(), true, q.endpoint.resource, q.info.Name)
+	options, err := listOptions(q.query(), true, q.endpoint, q.info.Name)
 	if err != nil {
 		return err
 	}

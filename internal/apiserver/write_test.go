@@ -44,6 +44,10 @@ func TestGenerateName(t *testing.T) {
 	if !strings.HasPrefix(first.Metadata.Name, "conf-") || len(first.Metadata.Name) != len("conf-")+5 || first.Metadata.Name == second.Metadata.Name {
 		t.Errorf("%q %q", first.Metadata.Name, second.Metadata.Name)
 	}
+	ns := do(t, s, 201, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"team-"}}`)
+	if got := ns.Metadata.Labels["kubernetes.io/metadata.name"]; got != ns.Metadata.Name {
+		t.Errorf("namespace %q is labelled %q", ns.Metadata.Name, got)
+	}
 }
 
 func TestDryRun(t *testing.T) {
@@ -333,5 +337,16 @@ func TestEventsInBothGroups(t *testing.T) {
 	e := do(t, s, 200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events/e", "")
 	if e.APIVersion != "events.k8s.io/v1" || e.Kind != "Event" {
 		t.Errorf("%+v", e)
+	}
+	for path, want := range map[string]int{
+		"/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Dweb,reportingController%3D": 200,
+		"/apis/events.k8s.io/v1/events?fieldSelector=involvedObject.name%3Dweb":                   400,
+		"/api/v1/events?fieldSelector=involvedObject.name%3Dweb":                                  200,
+		"/api/v1/events?fieldSelector=regarding.name%3Dweb":                                       400,
+	} {
+		code, data, _ := call(t, s, "GET", path, "")
+		if code != want || code == 200 && !strings.Contains(string(data), "it runs") {
+			t.Errorf("%s: %d %s", path, code, data)
+		}
 	}
 }

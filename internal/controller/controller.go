@@ -43,7 +43,8 @@ type Descriptor struct {
 	Name string
 	// Aliases are older names that --controllers also accepts.
 	Aliases []string
-	// ServiceAccount in kube-system is the identity of its requests.
+	// ServiceAccount in kube-system is the identity of its requests; "" is the
+	// controller manager itself.
 	ServiceAccount string
 	// EventSource is the component that its events name.
 	EventSource string
@@ -77,6 +78,14 @@ func (e *Env) Metadata() (metadata.Interface, error) {
 		return nil, fmt.Errorf("making a metadata client: %w", err)
 	}
 	return objects, nil
+}
+
+// identity is the user and the groups that a controller acts as.
+func (d *Descriptor) identity() (user string, groups []string) {
+	if d.ServiceAccount == "" {
+		return "system:kube-controller-manager", []string{"system:authenticated"}
+	}
+	return serviceAccountUser(d.ServiceAccount), serviceAccountGroups()
 }
 
 // serviceAccountUser is the user name of a service account in kube-system.

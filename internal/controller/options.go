@@ -56,6 +56,7 @@ type Options struct {
 	ResourceQuotaSyncPeriod            time.Duration
 	PVClaimBinderSyncPeriod            time.Duration
 	EnableGarbageCollector             bool
+	ServiceAccountKeyFile              string
 	RootCA                             []byte // read from --root-ca-file by the wiring, PEM
 }
 
@@ -164,5 +165,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, known []string) {
 	fs.DurationVar(&o.HPAInitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", o.HPAInitialReadinessDelay, "The period after pod start during which readiness changes will be treated as initial readiness.")
 	fs.DurationVar(&o.ResourceQuotaSyncPeriod, "resource-quota-sync-period", o.ResourceQuotaSyncPeriod, "The period for syncing quota usage status in the system.")
 	fs.DurationVar(&o.PVClaimBinderSyncPeriod, "pvclaimbinder-sync-period", o.PVClaimBinderSyncPeriod, "The period for syncing persistent volumes and persistent volume claims.")
+	fs.StringVar(&o.ServiceAccountKeyFile, "service-account-private-key-file", o.ServiceAccountKeyFile, "Filename containing a PEM-encoded private RSA or ECDSA key used to sign service account tokens.")
 	fs.BoolVar(&o.EnableGarbageCollector, "enable-garbage-collector", o.EnableGarbageCollector, "Enables the generic garbage collector. MUST be synced with the corresponding flag of the kube-apiserver.")
 }

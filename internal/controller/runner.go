@@ -46,9 +46,10 @@ func (r *Runner) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, d := range chosen {
-		c, err := r.Provider.As(serviceAccountUser(d.ServiceAccount), serviceAccountGroups()...)
+		user, groups := d.identity()
+		c, err := r.Provider.As(user, groups...)
 		if err != nil {
-			return fmt.Errorf("getting the identity %s for controller %s: %w", d.ServiceAccount, d.Name, err)
+			return fmt.Errorf("getting the identity %s for controller %s: %w", user, d.Name, err)
 		}
 		running.Go(func() { r.keep(ctx, d, c) })
 	}

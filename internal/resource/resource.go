@@ -124,6 +124,9 @@ type Version struct {
 	Deprecated string
 	// Unserved versions are only found in the store.
 	Unserved bool
+	// FieldLabels are the labels of field selectors in this version, with the
+	// Resource's Fields that they stand for; nil is the Fields themselves.
+	FieldLabels map[string]string
 
 	// The following are for custom resources and else nil.
 

@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/resourcequota"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
+	"github.com/coracle-io/coracle/internal/controllers/serviceaccounttoken"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
@@ -34,6 +35,7 @@ import (
 func Controllers() []controller.Descriptor {
 	return []controller.Descriptor{
 		serviceaccount.Descriptor,
+		serviceaccounttoken.Descriptor,
 		rootca.Descriptor,
 		nodeipam.Descriptor,
 		nodelifecycle.Descriptor,

@@ -338,3 +338,34 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	}, true)
 }
+
+func TestOwnersInACircleGo(t *testing.T) {
+	c := start(t)
+	maps := c.Kubernetes.CoreV1().ConfigMaps("default")
+	var made []*v1.ConfigMap
+	for _, name := range []string{"a", "b", "c"} {
+		m, err := maps.Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"in": "circle"}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, m)
+	}
+	for i, m := range made {
+		owner := made[(i+1)%len(made)]
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: new(true)}}
+		if _, err := maps.Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	foreground := metav1.DeletePropagationForeground
+	if err := maps.Delete(t.Context(), "a", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() int {
+		list, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "in=circle"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}, 0)
+}

@@ -93,13 +93,37 @@ func (c *collector) judge(ctx context.Context, o object) error {
 	case verdict.delete == "" || meta.GetDeletionTimestamp() != nil:
 		return nil
 	}
-	log.V(2).Info("Deleting object", "propagationPolicy", verdict.delete)
 	version := meta.GetResourceVersion()
+	if verdict.delete == metav1.DeletePropagationForeground && c.inCircle(o) {
+		log.V(2).Info("Object may own its owner: it no longer blocks the deletion of its owners")
+		unblocked, err := c.unblock(ctx, o, meta)
+		if err != nil {
+			return ignoreNotFound(err)
+		}
+		version = unblocked.GetResourceVersion()
+	}
+	log.V(2).Info("Deleting object", "propagationPolicy", verdict.delete)
 	err := c.client(o).Delete(ctx, o.name, metav1.DeleteOptions{
 		PropagationPolicy: &verdict.delete,
 		Preconditions:     &metav1.Preconditions{UID: &o.uid, ResourceVersion: &version},
 	})
 	return ignoreNotFound(err)
+}
+
+// inCircle says whether a dependent of the object is being deleted in the
+// foreground already: it may be an owner too, and each would wait for the
+// other for ever.
+func (c *collector) inCircle(o object) bool {
+	return slices.ContainsFunc(c.graph.dependentsOf(o.uid), func(d dependent) bool { return c.graph.isGoing(d.uid) })
+}
+
+// unblock lets the owners of an object go before it.
+func (c *collector) unblock(ctx context.Context, o object, meta metav1.Object) (metav1.Object, error) {
+	refs := slices.Clone(meta.GetOwnerReferences())
+	for i := range refs {
+		refs[i].BlockOwnerDeletion = nil
+	}
+	return c.patch(ctx, o, meta, "ownerReferences", refs)
 }
 
 // errBadReference marks an owner reference that can never be right. Its
@@ -187,23 +211,25 @@ func (c *collector) orphanDependents(ctx context.Context, o object) error {
 // setOwners replaces an object's owner references, unless it has changed
 // since meta.
 func (c *collector) setOwners(ctx context.Context, o object, meta metav1.Object, refs []metav1.OwnerReference) error {
-	return c.patch(ctx, o, meta, "ownerReferences", append([]metav1.OwnerReference{}, refs...))
+	_, err := c.patch(ctx, o, meta, "ownerReferences", append([]metav1.OwnerReference{}, refs...))
+	return ignoreNotFound(err)
 }
 
 func (c *collector) dropFinalizer(ctx context.Context, o object, meta metav1.Object, finalizer string) error {
 	keep := slices.DeleteFunc(append([]string{}, meta.GetFinalizers()...), func(f string) bool { return f == finalizer })
-	return c.patch(ctx, o, meta, "finalizers", keep)
+	_, err := c.patch(ctx, o, meta, "finalizers", keep)
+	return ignoreNotFound(err)
 }
 
-func (c *collector) patch(ctx context.Context, o object, meta metav1.Object, field string, value any) error {
+// patch sets one field of the metadata, unless the object has changed since meta.
+func (c *collector) patch(ctx context.Context, o object, meta metav1.Object, field string, value any) (metav1.Object, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": o.uid, "resourceVersion": meta.GetResourceVersion(), field: value,
 	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.client(o).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return ignoreNotFound(err)
+	return c.client(o).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 func (c *collector) client(o object) metadata.ResourceInterface {

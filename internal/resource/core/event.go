@@ -9,6 +9,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -26,9 +27,7 @@ func Events() *resource.Resource {
 		Plural:       "events",
 		ShortNames:   []string{"ev"},
 		TTL:          eventTTL,
-		Other: []resource.Version{
-			resource.OtherVersion(eventsv1.SchemeGroupVersion.WithKind("Event"), hub, nil, eventToCore, eventFromCore),
-		},
+		Other:                []resource.Version{newEvents(hub)},
 		ValidateName:         func(string, bool) []string { return nil },
 		Validate:             validateEvent,
 		ValidateUpdate:       validateEventUpdate,
@@ -54,6 +53,16 @@ func Events() *resource.Resource {
 			"reason", "reportingComponent", "source", "type",
 		},
 	})
+}
+
+// newEvents is the version of events.k8s.io, whose fields have other names.
+func newEvents(hub schema.GroupVersionKind) resource.Version {
+	v := resource.OtherVersion(eventsv1.SchemeGroupVersion.WithKind("Event"), hub, nil, eventToCore, eventFromCore)
+	v.FieldLabels = map[string]string{"reason": "reason", "type": "type", "reportingController": "reportingComponent"}
+	for _, of := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
+		v.FieldLabels["regarding."+of] = "involvedObject." + of
+	}
+	return v
 }
 
 func wideNameColumn() metav1.TableColumnDefinition {

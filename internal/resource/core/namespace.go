@@ -72,6 +72,7 @@ func defaultNamespace(n *corev1.Namespace) {
 // prepareNamespace makes sure that the namespace is emptied before it goes.
 func prepareNamespace(_ *resource.Request, n *corev1.Namespace) {
 	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	defaultNamespace(n) // a generated name is known only now
 	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}

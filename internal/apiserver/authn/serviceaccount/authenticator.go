@@ -42,6 +42,7 @@ type Authenticator struct {
 
 type verifiedToken struct {
 	claims claims
+	legacy string // the token itself, if it has to be found in its secret
 	user   user.Info
 }
 
@@ -75,9 +76,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", accepted, given)
 	}
 	now := a.o.Clock.Now()
-	err = a.alive(&v.claims, now)
+	err = a.alive(v, now)
 	if err != nil && a.o.Refresh != nil && a.o.Refresh(ctx) == nil {
-		err = a.alive(&v.claims, now)
+		err = a.alive(v, now)
 	}
 	if err != nil {
 		return nil, false, err
@@ -105,7 +106,7 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 		return nil, nil
 	}
 	var c claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&c); err != nil || !slices.Contains(a.o.Issuers, c.Issuer) {
+	if err := parsed.UnsafeClaimsWithoutVerification(&c); err != nil || c.Issuer != legacyIssuer && !slices.Contains(a.o.Issuers, c.Issuer) {
 		return nil, nil
 	}
 	if !current {
@@ -116,11 +117,19 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 	if err := checkSignature(parsed, byID, &c); err != nil {
 		return nil, err
 	}
+	legacy := ""
+	if c.Issuer == legacyIssuer {
+		var l legacyClaims
+		if err := parsed.UnsafeClaimsWithoutVerification(&l); err != nil {
+			return nil, err
+		}
+		c.Kubernetes, c.Audience, legacy = l.bound(), nil, token
+	}
 	namespace, name, err := serviceaccount.SplitUsername(c.Subject)
 	if err != nil || namespace != c.Kubernetes.Namespace || name != c.Kubernetes.ServiceAccount.Name {
 		return nil, fmt.Errorf("token's subject %q does not name its service account", c.Subject)
 	}
-	v = &verifiedToken{claims: c, user: userOf(&c)}
+	v = &verifiedToken{claims: c, legacy: legacy, user: userOf(&c)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.verified == nil || len(a.verified) >= verifiedLimit {
@@ -182,7 +191,8 @@ func userOf(c *claims) user.Info {
 
 // alive checks the token against the clock and against the objects that it
 // names. An object under deletion counts for a minute longer.
-func (a *Authenticator) alive(c *claims, now time.Time) error {
+func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
+	c := &v.claims
 	err := c.ValidateWithLeeway(jwt.Expected{Time: now}, 0)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
@@ -203,7 +213,8 @@ func (a *Authenticator) alive(c *claims, now time.Time) error {
 	}
 	if k.Secret != nil {
 		secret, ok := a.secrets.Get(k.Namespace, k.Secret.Name)
-		if !ok || secret.UID != k.Secret.UID || gone(secret.DeletionTimestamp, now) {
+		if !ok || gone(secret.DeletionTimestamp, now) || v.legacy == "" && secret.UID != k.Secret.UID ||
+			v.legacy != "" && string(secret.Data[corev1.ServiceAccountTokenKey]) != v.legacy {
 			return fmt.Errorf("service account token has been invalidated: secret %s is gone", k.Secret.Name)
 		}
 	}

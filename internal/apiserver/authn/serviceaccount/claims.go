@@ -28,6 +28,26 @@ type claims struct {
 	Kubernetes bound `json:"kubernetes.io,omitempty"`
 }
 
+// legacyIssuer is that of the tokens that are kept in secrets. They hold for
+// the API server's own audiences and never expire.
+const legacyIssuer = "kubernetes/serviceaccount"
+
+// legacyClaims is what a token that is kept in a secret says.
+type legacyClaims struct {
+	Namespace  string    `json:"kubernetes.io/serviceaccount/namespace"`
+	SecretName string    `json:"kubernetes.io/serviceaccount/secret.name"`
+	Name       string    `json:"kubernetes.io/serviceaccount/service-account.name"`
+	UID        types.UID `json:"kubernetes.io/serviceaccount/service-account.uid"`
+}
+
+// bound is the same in the words of bound tokens.
+func (l *legacyClaims) bound() bound {
+	return bound{
+		Namespace: l.Namespace, Secret: &reference{Name: l.SecretName},
+		ServiceAccount: reference{Name: l.Name, UID: l.UID},
+	}
+}
+
 type bound struct {
 	Namespace      string           `json:"namespace,omitempty"`
 	Node           *reference       `json:"node,omitempty"`

@@ -1,0 +1,41 @@
+package serviceaccount
+
+import (
+	"testing"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// A token that is kept in a secret holds as long as it is there.
+func TestTokenOfASecret(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	keys := f.keys.Current()
+	algorithm, err := algorithmOf(keys.Signing.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: keys.Signing}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).
+		Claims(jwt.Claims{Issuer: legacyIssuer, Subject: "system:serviceaccount:web:default"}).
+		Claims(legacyClaims{Namespace: "web", SecretName: "s", Name: "default", UID: "sa-uid"}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, token, "secret s is gone")
+	f.objects.Put(objects.Secrets, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}, Data: map[string][]byte{"token": []byte(token)},
+	})
+	if r := f.accepted(t, token); r.User.GetName() != "system:serviceaccount:web:default" || r.User.GetUID() != "sa-uid" || len(r.User.GetExtra()) != 0 {
+		t.Errorf("%+v", r.User)
+	}
+	f.objects.Delete(objects.Secrets, "web", "s")
+	f.refused(t, token, "secret s is gone")
+}

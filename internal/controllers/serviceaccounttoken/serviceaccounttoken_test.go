@@ -1,0 +1,86 @@
+package serviceaccounttoken
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func keyFile(t *testing.T) (string, *ecdsa.PrivateKey) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "sa.key")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, k
+}
+
+func TestSecretsAreFilledAndGoWithTheirAccount(t *testing.T) {
+	secret := func(name, account string) *v1.Secret {
+		return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{v1.ServiceAccountNameKey: account}},
+			Type: v1.SecretTypeServiceAccountToken}
+	}
+	c := controllertest.New(t, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", UID: "u1"}},
+		secret("token", "till"), secret("stray", "nobody"))
+	var key *ecdsa.PrivateKey
+	c.Env.Options.ServiceAccountKeyFile, key = keyFile(t)
+	c.Env.Options.RootCA = []byte("PEM")
+	c.Run(New)
+	ctx := context.Background()
+	api := c.Fake.CoreV1().Secrets("shop")
+	var got *v1.Secret
+	controllertest.Eventually(t, func() bool {
+		var err error
+		if got, err = api.Get(ctx, "token", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, stray := api.Get(ctx, "stray", metav1.GetOptions{})
+		return len(got.Data["token"]) > 0 && apierrors.IsNotFound(stray)
+	}, true)
+	if got.Annotations[v1.ServiceAccountUIDKey] != "u1" || string(got.Data["namespace"]) != "shop" || string(got.Data["ca.crt"]) != "PEM" {
+		t.Errorf("%v %q", got.Annotations, got.Data)
+	}
+	parsed, err := jwt.ParseSigned(string(got.Data["token"]), []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said claims
+	if err := parsed.Claims(key.Public(), &said); err != nil {
+		t.Fatal(err)
+	}
+	if said.Subject != "system:serviceaccount:shop:till" || said.Issuer != issuer || said.Namespace != "shop" || said.SecretName != "token" || said.Name != "till" || said.UID != "u1" {
+		t.Errorf("%+v", said)
+	}
+	if err := c.Fake.CoreV1().ServiceAccounts("shop").Delete(ctx, "till", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() bool {
+		_, err := api.Get(ctx, "token", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, true)
+}
