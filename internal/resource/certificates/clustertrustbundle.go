@@ -53,7 +53,7 @@ func ClusterTrustBundles() *resource.Resource {
 func validateTrustBundle(_ *resource.Request, b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	errs := validateBundleName(b.Name, b.Spec.SignerName)
 	if b.Spec.SignerName != "" {
-		errs = append(errs, validateSignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
+		errs = append(errs, rule.SignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
 	}
 	return append(errs, validateAnchors(field.NewPath("spec", "trustBundle"), b.Spec.TrustBundle)...)
 }

@@ -72,7 +72,7 @@ func PodCertificateRequests() *resource.Resource {
 
 func validatePodRequest(_ *resource.Request, r *certificatesv1.PodCertificateRequest) field.ErrorList {
 	p, s := field.NewPath("spec"), &r.Spec
-	errs := validateSignerName(p.Child("signerName"), s.SignerName)
+	errs := rule.SignerName(p.Child("signerName"), s.SignerName)
 	errs = append(errs, rule.Subdomain(p.Child("podName"), s.PodName)...)
 	errs = append(errs, rule.Subdomain(p.Child("serviceAccountName"), s.ServiceAccountName)...)
 	errs = append(errs, rule.Subdomain(p.Child("nodeName"), string(s.NodeName))...)

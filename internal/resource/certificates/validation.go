@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -67,7 +65,7 @@ func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSi
 		}
 		seen.Insert(usage)
 	}
-	errs = append(errs, validateSignerName(p.Child("signerName"), c.Spec.SignerName)...)
+	errs = append(errs, rule.SignerName(p.Child("signerName"), c.Spec.SignerName)...)
 	if e := c.Spec.ExpirationSeconds; e != nil && *e < minExpiration {
 		errs = append(errs, field.Invalid(p.Child("expirationSeconds"), *e,
 			fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minExpiration)))
@@ -82,36 +80,6 @@ func parseRequest(data []byte) error {
 	}
 	_, err := x509.ParseCertificateRequest(block.Bytes)
 	return err
-}
-
-// validateSignerName requires the form domain/path, with at least two labels
-// in the domain.
-func validateSignerName(p *field.Path, name string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(p, "")}
-	}
-	segments := strings.Split(name, "/")
-	if len(segments) != 2 {
-		return field.ErrorList{field.Invalid(p, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
-	}
-	var errs field.ErrorList
-	domain, path := segments[0], segments[1]
-	for _, problem := range utilvalidation.IsDNS1123Subdomain(domain) {
-		errs = append(errs, field.Invalid(p, domain, fmt.Sprintf("validating label %q: %s", domain, problem)))
-	}
-	if len(strings.Split(domain, ".")) < 2 {
-		errs = append(errs, field.Invalid(p, domain, "should be a domain with at least two segments separated by dots"))
-	}
-	for _, label := range strings.Split(path, ".") {
-		for _, problem := range utilvalidation.IsDNS1123Label(label) {
-			errs = append(errs, field.Invalid(p, path, fmt.Sprintf("validating label %q: %s", label, problem)))
-		}
-	}
-	const longest = utilvalidation.DNS1123SubdomainMaxLength + utilvalidation.DNS1123LabelMaxLength + 1
-	if len(name) > longest {
-		errs = append(errs, field.TooLong(p, name, longest))
-	}
-	return errs
 }
 
 func validateConditions(c *certificatesv1.CertificateSigningRequest) field.ErrorList {

@@ -6,27 +6,10 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
-
-func TestSignerName(t *testing.T) {
-	for name, want := range map[string]int{
-		"kubernetes.io/kubelet-serving": 0,
-		"example.com/team.a":            0,
-		"":                              1,
-		"example.com":                   1,
-		"example.com/a/b":               1,
-		"local/a":                       1,
-		"example.com/Bad_":              1,
-	} {
-		if errs := validateSignerName(field.NewPath("spec", "signerName"), name); len(errs) != want {
-			t.Errorf("%q: %v, want %d errors", name, errs, want)
-		}
-	}
-}
 
 // TestRequester shows that nobody asks in another's name.
 func TestRequester(t *testing.T) {

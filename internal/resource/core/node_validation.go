@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Annotations by which old clients said what a node should have.
@@ -54,18 +55,17 @@ func validateNodeAnnotations(n *corev1.Node) field.ErrorList {
 	path := field.NewPath("metadata", "annotations")
 	var avoid corev1.AvoidPods
 	if err := json.Unmarshal([]byte(encoded), &avoid); err != nil {
-		return field.ErrorList{field.Invalid(path.Child("preferAvoidPods"), "", err.Error())}
+		return field.ErrorList{field.Invalid(path.Child("AvoidPods"), preferAvoidPodsAnnotation, err.Error())}
 	}
 	var errs field.ErrorList
-	entries := path.Child("preferAvoidPods")
+	entries := path.Child(preferAvoidPodsAnnotation)
 	for i := range avoid.PreferAvoidPods {
 		controller := avoid.PreferAvoidPods[i].PodSignature.PodController
-		at := entries.Index(i).Child("podSignature")
+		at := entries.Index(i).Child("PodSignature")
 		if controller == nil {
 			errs = append(errs, field.Required(at, ""))
 		} else if controller.Controller == nil || !*controller.Controller {
-			errs = append(errs, field.Invalid(at.Child("podController", "controller"), controller.Controller,
-				"must point to a controller"))
+			errs = append(errs, field.Invalid(at.Child("PodController", "Controller"), false, "must point to a controller"))
 		}
 	}
 	return errs
@@ -85,7 +85,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 		errs = append(errs, validateTaintEffect(taint.Effect, false, at.Child("effect"))...)
 		id := identity{taint.Effect, taint.Key}
 		if seen[id] {
-			duplicate := field.Duplicate(at, *taint)
+			duplicate := field.Duplicate(at, rule.Shown(*taint))
 			duplicate.Detail = "taints must be unique by key and effect pair"
 			errs = append(errs, duplicate)
 			continue
@@ -155,7 +155,7 @@ func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList 
 	seen := map[corev1.NodeAddress]bool{}
 	for i, address := range n.Status.Addresses {
 		if seen[address] {
-			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), address))
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), rule.Shown(address)))
 		}
 		seen[address] = true
 	}

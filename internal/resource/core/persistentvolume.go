@@ -1,6 +1,7 @@
 package core
 
 import (
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,7 +123,7 @@ func validatePersistentVolume(_ *resource.Request, v *corev1.PersistentVolume) f
 	}
 	for name, quantity := range spec.Capacity {
 		at := path.Child("capacity").Key(string(name))
-		errs = append(errs, validateResourceQuantity(string(name), quantity, at)...)
+		errs = append(errs, basicQuantity(quantity, at)...)
 		errs = append(errs, positiveQuantity(quantity, at)...)
 	}
 	if spec.PersistentVolumeReclaimPolicy != "" {
@@ -132,7 +133,7 @@ func validatePersistentVolume(_ *resource.Request, v *corev1.PersistentVolume) f
 		errs = append(errs, validateVolumeNodeAffinity(spec.NodeAffinity, path.Child("nodeAffinity"))...)
 	}
 	errs = append(errs, validatePersistentVolumeSource(v, path)...)
-	if spec.HostPath != nil && spec.HostPath.Path == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	if spec.HostPath != nil && filepath.Clean(spec.HostPath.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		errs = append(errs, field.Forbidden(path.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
 	}
 	if spec.StorageClassName != "" {
@@ -142,7 +143,11 @@ func validatePersistentVolume(_ *resource.Request, v *corev1.PersistentVolume) f
 		errs = append(errs, oneOf(*spec.VolumeMode, path.Child("volumeMode"), volumeModes...)...)
 	}
 	if class := spec.VolumeAttributesClassName; class != nil {
-		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), *class, nameIsDNSSubdomain(*class))...)
+		if at := path.Child("volumeAttributesClassName"); *class == "" {
+			errs = append(errs, field.Required(at, "an empty string is disallowed"))
+		} else {
+			errs = append(errs, invalid(at, *class, nameIsDNSSubdomain(*class))...)
+		}
 		if spec.CSI == nil {
 			errs = append(errs, field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 		}
@@ -162,17 +167,20 @@ func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) 
 func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
 	errs := resource.ValidateMetadata(v, false, validation.NameIsDNSSubdomain)
 	errs = append(errs, validatePersistentVolume(r, v)...)
-	if !equal(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
+	source := v.Spec.PersistentVolumeSource.DeepCopy()
+	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
+		source.CSI.ControllerExpandSecretRef = nil // may be added later
+	}
+	if !equal(*source, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
-			"spec.persistentvolumesource is immutable after creation\n"+
-				changes(old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource)))
+			"spec.persistentvolumesource is immutable after creation\n"+changes(old.Spec.PersistentVolumeSource, *source)))
 	}
 	errs = append(errs, immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, withNewTopologyLabels(old.Spec.NodeAffinity, v.Spec.NodeAffinity)) {
 		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), shown(v.Spec.NodeAffinity),
 			fieldImmutable+", except for updating from beta label to GA"))
 	}
-	if ptr.Deref(old.Spec.VolumeAttributesClassName, "") != "" && ptr.Deref(v.Spec.VolumeAttributesClassName, "") == "" {
+	if old.Spec.VolumeAttributesClassName != nil && v.Spec.VolumeAttributesClassName == nil {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	return errs
@@ -183,6 +191,8 @@ var topologyLabels = map[string]string{
 	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
 	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+	"beta.kubernetes.io/os":             corev1.LabelOSStable,
+	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
 }
 
 // withNewTopologyLabels is old with those of its keys renewed that next has

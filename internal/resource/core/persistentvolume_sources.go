@@ -2,6 +2,7 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -18,12 +19,17 @@ func validatePersistentVolumeSource(v *corev1.PersistentVolume, path *field.Path
 	own := []volumeKind{
 		{"hostPath", s.HostPath != nil, func(at *field.Path) field.ErrorList { return validateHostPath(s.HostPath, at) }},
 		{"glusterfs", s.Glusterfs != nil, func(at *field.Path) field.ErrorList {
-			return append(required(s.Glusterfs.EndpointsName, at.Child("endpoints")), required(s.Glusterfs.Path, at.Child("path"))...)
+			errs := append(required(s.Glusterfs.EndpointsName, at.Child("endpoints")), required(s.Glusterfs.Path, at.Child("path"))...)
+			return append(errs, validateEndpointsNamespace(s.Glusterfs.EndpointsNamespace, at.Child("endpointsNamespace"))...)
 		}},
 		{"rbd", s.RBD != nil, func(at *field.Path) field.ErrorList { return validateRBD(s.RBD.CephMonitors, s.RBD.RBDImage, at) }},
-		{"cephFS", s.CephFS != nil, func(at *field.Path) field.ErrorList { return requiredList(s.CephFS.Monitors, at.Child("monitors")) }},
+		{"cephfs", s.CephFS != nil, func(at *field.Path) field.ErrorList { return requiredList(s.CephFS.Monitors, at.Child("monitors")) }},
 		{"iscsi", s.ISCSI != nil, func(at *field.Path) field.ErrorList {
-			errs := validateISCSI(s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun, s.ISCSI.InitiatorName, at)
+			errs := validateISCSI(s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun, s.ISCSI.InitiatorName, "", at)
+			if name := v.Name + ":" + s.ISCSI.TargetPortal; s.ISCSI.InitiatorName != nil && len(name) > 64 {
+				errs = append(errs, field.Invalid(at.Child("targetportal"), s.ISCSI.TargetPortal,
+					"Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."))
+			}
 			if (s.ISCSI.DiscoveryCHAPAuth || s.ISCSI.SessionCHAPAuth) && s.ISCSI.SecretRef == nil {
 				errs = append(errs, field.Required(at.Child("secretRef"), ""))
 			}
@@ -33,7 +39,9 @@ func validatePersistentVolumeSource(v *corev1.PersistentVolume, path *field.Path
 			errs := required(s.Cinder.VolumeID, at.Child("volumeID"))
 			return append(errs, validateSecretReference(s.Cinder.SecretRef, true, at.Child("secretRef"))...)
 		}},
-		{"flexVolume", s.FlexVolume != nil, func(at *field.Path) field.ErrorList { return validateFlexDriver(s.FlexVolume.Driver, at) }},
+		{"flexVolume", s.FlexVolume != nil, func(at *field.Path) field.ErrorList {
+			return validateFlex(s.FlexVolume.Driver, s.FlexVolume.Options, at)
+		}},
 		{"azureFile", s.AzureFile != nil, func(at *field.Path) field.ErrorList {
 			errs := append(required(s.AzureFile.SecretName, at.Child("secretName")), required(s.AzureFile.ShareName, at.Child("shareName"))...)
 			if s.AzureFile.SecretNamespace != nil && *s.AzureFile.SecretNamespace == "" {
@@ -53,8 +61,20 @@ func validatePersistentVolumeSource(v *corev1.PersistentVolume, path *field.Path
 			}
 			return errs
 		}},
-		{"storageos", s.StorageOS != nil, func(at *field.Path) field.ErrorList { return required(s.StorageOS.VolumeName, at.Child("volumeName")) }},
+		{"storageos", s.StorageOS != nil, func(at *field.Path) field.ErrorList {
+			errs := validateStorageOS(s.StorageOS.VolumeName, s.StorageOS.VolumeNamespace, at)
+			if ref := s.StorageOS.SecretRef; ref != nil {
+				errs = append(errs, required(ref.Name, at.Child("secretRef", "name"))...)
+				errs = append(errs, required(ref.Namespace, at.Child("secretRef", "namespace"))...)
+			}
+			return errs
+		}},
 		{"csi", s.CSI != nil, func(at *field.Path) field.ErrorList { return validateCSIVolume(s.CSI, at) }},
+	}
+	for i := range shared {
+		if shared[i].name == "gcePersistentDisk" {
+			shared[i].name = "persistentDisk"
+		}
 	}
 	var errs field.ErrorList
 	found := 0
@@ -63,7 +83,7 @@ func validatePersistentVolumeSource(v *corev1.PersistentVolume, path *field.Path
 			continue
 		}
 		if found++; found > 1 {
-			errs = append(errs, field.Forbidden(path.Child(kind.name), "may not specify more than 1 volume type"))
+			errs = append(errs, kind.oneTooMany(path))
 			continue
 		}
 		errs = append(errs, kind.validate(path.Child(kind.name))...)
@@ -93,9 +113,29 @@ func validateCSIVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) fi
 		{"nodePublishSecretRef", c.NodePublishSecretRef},
 		{"nodeExpandSecretRef", c.NodeExpandSecretRef},
 	} {
-		errs = append(errs, validateSecretReference(ref.secret, true, path.Child(ref.name))...)
+		if ref.secret == nil {
+			continue
+		}
+		at := path.Child(ref.name)
+		errs = append(errs, validateSecretReference(ref.secret, true, at)...)
+		if name := ref.secret.Name; name != "" {
+			errs = append(errs, invalid(at.Child("name"), name, utilvalidation.IsDNS1123Subdomain(name))...)
+		}
+		if namespace := ref.secret.Namespace; namespace != "" {
+			errs = append(errs, invalid(at.Child("namespace"), namespace, utilvalidation.IsDNS1123Label(namespace))...)
+		}
 	}
 	return errs
+}
+
+func validateEndpointsNamespace(namespace *string, path *field.Path) field.ErrorList {
+	if namespace == nil {
+		return nil
+	}
+	if *namespace == "" {
+		return field.ErrorList{field.Invalid(path, *namespace, "if the endpointnamespace is set, it must be a valid namespace name")}
+	}
+	return invalid(path, *namespace, utilvalidation.IsDNS1123Label(*namespace))
 }
 
 func validateSecretReference(ref *corev1.SecretReference, namespaced bool, path *field.Path) field.ErrorList {

@@ -244,7 +244,7 @@ func validateClaimStatus(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim
 		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
 	}
 	for name, quantity := range c.Status.Capacity {
-		errs = append(errs, validateResourceQuantity(string(name), quantity, path.Child("capacity").Key(string(name)))...)
+		errs = append(errs, basicQuantity(quantity, path.Child("capacity").Key(string(name)))...)
 	}
 	return errs
 }

@@ -166,7 +166,8 @@ func podGracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
 }
 
 func validatePod(_ *resource.Request, p *corev1.Pod) field.ErrorList {
-	return validatePodBody(p, PodTemplateOptions(podAsTemplate(p), nil))
+	errs := validatePodBody(p, PodTemplateOptions(podAsTemplate(p), nil))
+	return append(errs, validateProfilesAgree(p, field.NewPath("spec"))...)
 }
 
 func podAsTemplate(p *corev1.Pod) *corev1.PodTemplateSpec {

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
@@ -28,43 +30,32 @@ func (r *podRules) validateContainers(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
 		names[c.Name] = true
-		errs = append(errs, validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
+		errs = append(errs, r.validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
 		errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
 		errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
 		errs = append(errs, validateStartupProbe(c.StartupProbe, at.Child("startupProbe"))...)
 		errs = append(errs, validateContainerRestartPolicy(c, false, at)...)
 	}
-	return append(errs, r.validateHostPorts(path)...)
+	return append(errs, validateHostPorts(r.spec.Containers, path)...)
 }
 
-// validateHostPorts finds ports of the host that two containers want.
-func (r *podRules) validateHostPorts(path *field.Path) field.ErrorList {
-	type hostPort struct {
-		protocol corev1.Protocol
-		ip       string
-		port     int32
-	}
+// validateHostPorts finds ports of the host that two of these containers, or
+// one of them twice, want.
+func validateHostPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[hostPort]bool{}
-	check := func(containers []corev1.Container, path *field.Path, only func(*corev1.Container) bool) {
-		for i := range containers {
-			if !only(&containers[i]) {
+	seen := map[string]bool{}
+	for i := range containers {
+		for j, p := range containers[i].Ports {
+			if p.HostPort == 0 {
 				continue
 			}
-			for j, p := range containers[i].Ports {
-				if p.HostPort == 0 {
-					continue
-				}
-				key := hostPort{p.Protocol, p.HostIP, p.HostPort}
-				if seen[key] {
-					errs = append(errs, field.Duplicate(path.Index(i).Child("ports").Index(j).Child("hostPort"),
-						fmt.Sprintf("%s/%s/%d", key.protocol, key.ip, key.port)))
-				}
-				seen[key] = true
+			key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+			if seen[key] {
+				errs = append(errs, field.Duplicate(path.Index(i).Child("ports").Index(j).Child("hostPort"), key))
 			}
+			seen[key] = true
 		}
 	}
-	check(r.spec.Containers, path, func(*corev1.Container) bool { return true })
 	return errs
 }
 
@@ -82,10 +73,11 @@ func (r *podRules) validateInitContainers(path *field.Path) field.ErrorList {
 		if names[c.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
-		names[c.Name] = true
+		names[c.Name] = names[c.Name] || c.Name != ""
 		errs = append(errs, validateContainerRestartPolicy(c, true, at)...)
+		errs = append(errs, validateHostPorts([]corev1.Container{*c}, path)...)
 		if isSidecar(c) {
-			errs = append(errs, validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
+			errs = append(errs, r.validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
 			errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
 			errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
 			errs = append(errs, validateStartupProbe(c.StartupProbe, at.Child("startupProbe"))...)
@@ -104,6 +96,9 @@ func (r *podRules) validateInitContainers(path *field.Path) field.ErrorList {
 				errs = append(errs, field.Forbidden(at.Child(part.name), "may not be set for init containers without restartPolicy=Always"))
 			}
 		}
+		if len(c.ResizePolicy) > 0 {
+			errs = append(errs, field.Invalid(at.Child("resizePolicy"), rule.Shown(c.ResizePolicy), "must not be set for init containers"))
+		}
 	}
 	return errs
 }
@@ -116,11 +111,9 @@ func (r *podRules) validateContainer(c *corev1.Container, path *field.Path) fiel
 	} else {
 		errs = append(errs, invalid(path.Child("name"), c.Name, utilvalidation.IsDNS1123Label(c.Name))...)
 	}
-	// Templates may leave the image to be filled in; pods may not have spaces
-	// around it.
 	if c.Image == "" {
 		errs = append(errs, field.Required(path.Child("image"), ""))
-	} else if c.Image != strings.TrimSpace(c.Image) {
+	} else if r.metadata != nil && c.Image != strings.TrimSpace(c.Image) {
 		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
 	}
 	switch c.TerminationMessagePolicy {
@@ -200,17 +193,17 @@ func validateContainerRestartPolicy(c *corev1.Container, init bool, path *field.
 		errs = append(errs, field.TooLong(list, rules, mostRules))
 	}
 	for i := range rules {
-		rule, at := &rules[i], list.Index(i)
-		errs = append(errs, oneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
-		if rule.ExitCodes == nil {
+		restart, at := &rules[i], list.Index(i)
+		errs = append(errs, oneOf(restart.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		if restart.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
 		}
 		codes := at.Child("exitCodes")
-		errs = append(errs, oneOf(rule.ExitCodes.Operator, codes.Child("operator"),
+		errs = append(errs, oneOf(restart.ExitCodes.Operator, codes.Child("operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
-		if len(rule.ExitCodes.Values) > mostCodes {
-			errs = append(errs, field.TooLong(codes.Child("values"), rule.ExitCodes.Values, mostCodes))
+		if len(restart.ExitCodes.Values) > mostCodes {
+			errs = append(errs, field.TooLong(codes.Child("values"), restart.ExitCodes.Values, mostCodes))
 		}
 	}
 	return errs

@@ -20,7 +20,7 @@ var (
 	volumeFields    = sets.New("metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid")
 	keyedFields     = sets.New("metadata.annotations", "metadata.labels")
 	convertedFields = envFields.Union(volumeFields).Union(sets.New("spec.restartPolicy", "status.phase",
-		"spec.schedulerName", "spec.hostNetwork", "status.nominatedNodeName"))
+		"spec.schedulerName"))
 )
 
 var downwardResources = sets.New("limits.cpu", "limits.memory", "limits.ephemeral-storage",

@@ -22,10 +22,7 @@ func (r *podRules) validateEphemeralContainers(path *field.Path) field.ErrorList
 		names[r.spec.Containers[i].Name], targets[r.spec.Containers[i].Name] = true, true
 	}
 	for i := range r.spec.InitContainers {
-		names[r.spec.InitContainers[i].Name] = true
-		if isSidecar(&r.spec.InitContainers[i]) {
-			targets[r.spec.InitContainers[i].Name] = true
-		}
+		names[r.spec.InitContainers[i].Name], targets[r.spec.InitContainers[i].Name] = true, true
 	}
 	for i := range r.spec.EphemeralContainers {
 		ephemeral, at := &r.spec.EphemeralContainers[i], path.Index(i)
@@ -49,13 +46,12 @@ func (r *podRules) validateEphemeralContainers(path *field.Path) field.ErrorList
 			{"lifecycle", c.Lifecycle != nil},
 			{"resources", len(c.Resources.Limits)+len(c.Resources.Requests)+len(c.Resources.Claims) > 0},
 			{"resizePolicy", len(c.ResizePolicy) > 0},
+			{"restartPolicy", c.RestartPolicy != nil},
+			{"restartPolicyRules", len(c.RestartPolicyRules) > 0},
 		} {
 			if part.set {
 				errs = append(errs, field.Forbidden(at.Child(part.name), "cannot be set for an Ephemeral Container"))
 			}
-		}
-		if c.RestartPolicy != nil {
-			errs = append(errs, field.Forbidden(at.Child("restartPolicy"), "may not be set for ephemeral containers"))
 		}
 		for j, mount := range c.VolumeMounts {
 			if mount.SubPath != "" {

@@ -41,7 +41,7 @@ func (r *podRules) validateMounts(c *corev1.Container, path *field.Path) field.E
 			errs = append(errs, validateDescendingPath(m.SubPathExpr, path.Child("subPathExpr"))...)
 		}
 		errs = append(errs, validateMountPropagation(m, c, path.Child("mountPropagation"))...)
-		errs = append(errs, validateRecursiveReadOnly(m, at.Child("recursiveReadOnly"))...)
+		errs = append(errs, validateRecursiveReadOnly(m, path.Child("recursiveReadOnly"))...)
 	}
 	return errs
 }
@@ -96,14 +96,11 @@ func (r *podRules) validateDevices(c *corev1.Container, path *field.Path) field.
 		if names[d.Name] {
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
 		}
-		if d.Name != "" {
-			source := r.volumes[d.Name]
-			if source != nil && source.PersistentVolumeClaim == nil && source.Ephemeral == nil {
-				errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
-			}
-			if source == nil {
-				errs = append(errs, field.NotFound(at.Child("name"), d.Name))
-			}
+		switch source := r.volumes[d.Name]; {
+		case source == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
+		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
 		errs = append(errs, required(d.DevicePath, at.Child("devicePath"))...)
 		if paths[d.DevicePath] {

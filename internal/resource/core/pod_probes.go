@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,23 +51,35 @@ func validateProbe(p *corev1.Probe, path *field.Path) field.ErrorList {
 		errs = append(errs, nonnegative(int64(number.value), path.Child(number.name))...)
 	}
 	if grace := p.TerminationGracePeriodSeconds; grace != nil && *grace <= 0 {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, isNotPositive))
+		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must be greater than 0"))
 	}
 	return errs
 }
 
-func validateLifecycle(l *corev1.Lifecycle, path *field.Path) field.ErrorList {
+func (r *podRules) validateLifecycle(l *corev1.Lifecycle, path *field.Path) field.ErrorList {
 	if l == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	if h := l.PostStart; h != nil {
 		errs = append(errs, validateHandler(handler{exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep}, path.Child("postStart"))...)
+		errs = append(errs, r.validateSleep(h.Sleep, path.Child("postStart", "sleep"))...)
 	}
 	if h := l.PreStop; h != nil {
 		errs = append(errs, validateHandler(handler{exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep}, path.Child("preStop"))...)
+		errs = append(errs, r.validateSleep(h.Sleep, path.Child("preStop", "sleep"))...)
 	}
 	return errs
+}
+
+// validateSleep: a hook may not sleep longer than the pod has to stop.
+func (r *podRules) validateSleep(s *corev1.SleepAction, path *field.Path) field.ErrorList {
+	grace := r.spec.TerminationGracePeriodSeconds
+	if s == nil || grace == nil || s.Seconds >= 0 && s.Seconds <= *grace {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, s.Seconds,
+		fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))}
 }
 
 // handler is what probes and hooks have in common: one of these.
@@ -105,9 +118,6 @@ func validateHandler(h handler, path *field.Path) field.ErrorList {
 		return invalid(path.Child("port"), h.grpc.Port, utilvalidation.IsValidPortNum(int(h.grpc.Port)))
 	})
 	one(h.sleep != nil, "sleep", func(path *field.Path) field.ErrorList {
-		if h.sleep.Seconds < 0 {
-			return field.ErrorList{field.Invalid(path, h.sleep.Seconds, "must be non-negative")}
-		}
 		return nil
 	})
 	if !found {

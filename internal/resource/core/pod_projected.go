@@ -2,11 +2,15 @@ package core
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Bounds of a projected token's life in seconds.
@@ -44,12 +48,7 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 	var errs field.ErrorList
 	found := 0
 	one := func(set bool, name string, check func(at *field.Path)) {
-		switch {
-		case !set:
-		case found > 0:
-			errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type"))
-			found++
-		default:
+		if set {
 			found++
 			check(source.Child(name))
 		}
@@ -74,7 +73,7 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 	one(s.ServiceAccountToken != nil, "serviceAccountToken", func(path *field.Path) {
 		errs = append(errs, validateTokenProjection(s.ServiceAccountToken, at, path)...)
 	})
-	one(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) {
+	one(s.ClusterTrustBundle != nil, "clusterTrustBundlePEM", func(at *field.Path) {
 		errs = append(errs, validateTrustBundle(s.ClusterTrustBundle, at)...)
 		write(s.ClusterTrustBundle.Path, s.ClusterTrustBundle.Path)
 	})
@@ -84,6 +83,9 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 			write(name, name)
 		}
 	})
+	if found > 1 {
+		errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type"))
+	}
 	return errs
 }
 
@@ -109,12 +111,15 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path)
 	byName, bySigner := b.Name != nil, b.SignerName != nil
 	switch {
 	case byName && bySigner:
-		errs = append(errs, field.Invalid(at, b, "only one of name and signerName may be used"))
+		errs = append(errs, field.Invalid(at, shown(b), "only one of name and signerName may be used"))
 	case byName:
 		if *b.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "must be a valid object name"))
 		}
-		errs = append(errs, invalid(at.Child("name"), *b.Name, nameIsDNSSubdomain(*b.Name))...)
+		_, suffix := splitBundleName(*b.Name)
+		for _, problem := range nameIsDNSSubdomain(suffix) {
+			errs = append(errs, field.Invalid(at.Child("name"), *b.Name, "not a valid clustertrustbundlename: "+problem))
+		}
 		if b.LabelSelector != nil {
 			errs = append(errs, field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
 		}
@@ -122,6 +127,7 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path)
 		if *b.SignerName == "" {
 			errs = append(errs, field.Required(at.Child("signerName"), "must be a valid signer name"))
 		}
+		errs = append(errs, rule.SignerName(at.Child("signerName"), *b.SignerName)...)
 		errs = append(errs, metav1validation.ValidateLabelSelector(b.LabelSelector,
 			metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
 	default:
@@ -133,10 +139,19 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path)
 	return append(errs, validateFileName(b.Path, at.Child("path"))...)
 }
 
+// splitBundleName takes the signer off the name of a bundle that has one.
+func splitBundleName(name string) (signer, rest string) {
+	i := strings.LastIndex(name, ":")
+	if i < 0 {
+		return "", name
+	}
+	return strings.ReplaceAll(name[:i], ":", "/"), name[i+1:]
+}
+
 var keyTypes = []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"}
 
 func validateCertificateProjection(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
-	errs := required(c.SignerName, at.Child("signerName"))
+	errs := rule.SignerName(at.Child("signerName"), c.SignerName)
 	errs = append(errs, oneOf(c.KeyType, at.Child("keyType"), keyTypes...)...)
 	if seconds := c.MaxExpirationSeconds; seconds != nil && (*seconds < minCertificateSeconds || *seconds > maxCertificateSeconds) {
 		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds,
@@ -171,15 +186,11 @@ func validateEphemeralClaim(e *corev1.EphemeralVolumeSource, at *field.Path) fie
 func validateClaimTemplateMetadata(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	errs := validateAnnotations(m.Annotations, at.Child("annotations"))
 	errs = append(errs, validateLabels(m.Labels, at.Child("labels"))...)
-	allowed := metav1.ObjectMeta{Annotations: m.Annotations, Labels: m.Labels}
-	for name, set := range map[string]bool{
-		"name": m.Name != "", "generateName": m.GenerateName != "", "namespace": m.Namespace != "",
-		"uid": m.UID != "", "resourceVersion": m.ResourceVersion != "", "generation": m.Generation != 0,
-		"creationTimestamp": !m.CreationTimestamp.IsZero(), "deletionTimestamp": m.DeletionTimestamp != nil,
-		"finalizers": len(m.Finalizers) > 0, "ownerReferences": len(m.OwnerReferences) > 0, "managedFields": len(m.ManagedFields) > 0,
-	} {
-		if set && !equal(allowed, *m) {
-			errs = append(errs, field.Forbidden(at.Child(exported(name)), "field must not be set"))
+	v := reflect.ValueOf(*m)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if name != "Annotations" && name != "Labels" && !v.Field(i).IsZero() {
+			errs = append(errs, field.Forbidden(at.Child(strings.ToLower(name[:1])+name[1:]), "cannot be set"))
 		}
 	}
 	return errs

@@ -115,19 +115,19 @@ func (r *podRules) validateResizePolicy(c *corev1.Container, path *field.Path) f
 		switch {
 		case resizeResources[p.ResourceName]:
 		case p.ResourceName == "":
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(path, ""))
 		default:
-			errs = append(errs, field.NotSupported(at, p.ResourceName, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+			errs = append(errs, field.NotSupported(path, p.ResourceName, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
 		}
 		switch p.RestartPolicy {
 		case corev1.NotRequired, corev1.RestartContainer:
 		case "":
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(path, ""))
 		default:
-			errs = append(errs, field.NotSupported(at, p.RestartPolicy, []corev1.ResourceResizeRestartPolicy{corev1.NotRequired, corev1.RestartContainer}))
+			errs = append(errs, field.NotSupported(path, p.RestartPolicy, []corev1.ResourceResizeRestartPolicy{corev1.NotRequired, corev1.RestartContainer}))
 		}
 		if r.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy == corev1.RestartContainer {
-			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
+			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
 		}
 	}
 	return errs
@@ -151,10 +151,10 @@ func (r *podRules) validateResourceClaims(path *field.Path) field.ErrorList {
 			r.claims[claim.Name] = true
 		}
 		if claim.ResourceClaimName != nil && claim.ResourceClaimTemplateName != nil {
-			errs = append(errs, field.Invalid(at, *claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+			errs = append(errs, field.Invalid(at, shown(*claim), "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
 		if claim.ResourceClaimName == nil && claim.ResourceClaimTemplateName == nil {
-			errs = append(errs, field.Invalid(at, *claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+			errs = append(errs, field.Invalid(at, shown(*claim), "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
 		if name := claim.ResourceClaimName; name != nil {
 			errs = append(errs, invalid(at.Child("resourceClaimName"), *name, validation.NameIsDNSSubdomain(*name, false))...)

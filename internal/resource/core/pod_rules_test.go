@@ -20,7 +20,7 @@ func TestPodRules(t *testing.T) {
 		"everything of the host": {
 			spec: `{hostNetwork: true, hostIPC: true, hostPID: true, shareProcessNamespace: true,
 			  securityContext: {sysctls: [{name: net.core.somaxconn, value: "1"}, {name: kernel.shmmax, value: "1"}]}}`,
-			want: `spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled
+			want: `spec.securityContext.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled
 spec.securityContext.sysctls[0].name: Invalid value: "net.core.somaxconn": may not be specified when 'hostNetwork' is true
 spec.securityContext.sysctls[1].name: Invalid value: "kernel.shmmax": may not be specified when 'hostIPC' is true`,
 		},
@@ -40,7 +40,7 @@ spec.volumes[3].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclus
 		"tolerations": {
 			spec: `{tolerations: [{operator: Equal}, {key: k, operator: Exists, value: v}, {key: k, effect: Never}]}`,
 			want: `spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when
-spec.tolerations[1].operator: Invalid value: {"key":"k","operator":"Exists","value":"v"}: value must be empty
+spec.tolerations[1].operator: Invalid value: {"Key":"k","Operator":"Exists","Value":"v","Effect":"","TolerationSeconds":null}: value must be empty
 spec.tolerations[2].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"`,
 		},
 		"spread": {
@@ -53,12 +53,12 @@ spec.topologySpreadConstraints[1].maxSkew: Invalid value: 0: must be greater tha
 		},
 		"claims": {
 			spec: `{resourceClaims: [{name: a}, {name: a, resourceClaimName: x}]}`,
-			want: `spec.resourceClaims[0]: Invalid value: {"name":"a"}: must specify one of
+			want: `spec.resourceClaims[0]: Invalid value: {"Name":"a","ResourceClaimName":null,"ResourceClaimTemplateName":null}: must specify one of
 spec.resourceClaims[1].name: Duplicate value: "a"`,
 		},
 		"users of its own": {
 			spec: `{hostUsers: false, hostNetwork: true}`,
-			want: `spec.hostUsers: Forbidden: when ` + "`pod.Spec.HostNetwork` is true",
+			want: "spec.hostNetwork: Forbidden: when `pod.Spec.HostUsers` is false",
 		},
 		"a Windows pod": {
 			spec: `{os: {name: windows}, securityContext: {runAsUser: 1}}`,
@@ -68,6 +68,29 @@ spec.resourceClaims[1].name: Duplicate value: "a"`,
 			spec: `{initContainers: [{name: c, image: i, readinessProbe: {tcpSocket: {port: 0}}}]}`,
 			want: `spec.initContainers[0].name: Duplicate value: "c"
 spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always`,
+		},
+		"an init container that is resized": {
+			spec: `{initContainers: [{name: i, image: i, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}],
+			  ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]}]}`,
+			want: `spec.initContainers[0].ports[1].hostPort: Duplicate value: "TCP//5"
+spec.initContainers[0].resizePolicy: Invalid value: [{"ResourceName":"cpu","RestartPolicy":"NotRequired"}]: must not be set for init containers`,
+		},
+		"resizing": {
+			spec: `{containers: [{name: c, image: i, resizePolicy: [{resourceName: disk}]}]}`,
+			want: `spec.containers[0].resizePolicy: Unsupported value: "disk": supported values: "cpu", "memory"
+spec.containers[0].resizePolicy: Required value`,
+		},
+		"a hook that oversleeps": {
+			spec: `{containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]}`,
+			want: `spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)`,
+		},
+		"a seccomp profile of no type": {
+			spec: `{securityContext: {seccompProfile: {localhostProfile: p}}}`,
+			want: `spec.securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set
+spec.securityContext.seccompProfile.localhostProfile: Invalid value: {"Type":"","LocalhostProfile":"p"}: can only be set when seccomp type is Localhost`,
+		},
+		"a stop signal, which is of a feature that is off": {
+			spec: `{containers: [{name: c, image: i, lifecycle: {stopSignal: SIGNONE}}]}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

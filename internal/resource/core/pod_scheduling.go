@@ -27,7 +27,8 @@ func validateTaintEffect(effect corev1.TaintEffect, mayBeEmpty bool, path *field
 	return field.ErrorList{field.NotSupported(path, effect, taintEffects)}
 }
 
-func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+// ValidateTolerations checks tolerations of pods, or of all pods of a RuntimeClass.
+func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
 		errs = append(errs, validateToleration(&tolerations[i], path.Index(i))...)
@@ -53,7 +54,7 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 		errs = append(errs, invalid(path.Child("operator"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			errs = append(errs, field.Invalid(path.Child("operator"), *t, "value must be empty when `operator` is 'Exists'"))
+			errs = append(errs, field.Invalid(path.Child("operator"), shown(*t), "value must be empty when `operator` is 'Exists'"))
 		}
 	default:
 		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator,

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -30,7 +29,7 @@ func (r *podRules) validatePodSecurity(at *field.Path) field.ErrorList {
 		errs = append(errs, r.validateHostNetwork(at)...)
 	}
 	if share := r.spec.ShareProcessNamespace; share != nil && *share && r.spec.HostPID {
-		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), *share,
+		errs = append(errs, field.Invalid(at.Child("securityContext", "shareProcessNamespace"), *share,
 			"ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	errs = append(errs, r.validateUserNamespace(at)...)
@@ -64,24 +63,17 @@ func (r *podRules) validatePodSecurity(at *field.Path) field.ErrorList {
 
 func (r *podRules) validateHostNetwork(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, group := range []struct {
-		name       string
-		containers []corev1.Container
-	}{{"containers", r.spec.Containers}, {"initContainers", r.spec.InitContainers}} {
-		for i := range group.containers {
-			for j, port := range group.containers[i].Ports {
-				if port.HostPort != 0 && port.HostPort != port.ContainerPort {
-					errs = append(errs, field.Invalid(at.Child(group.name).Index(i).Child("ports").Index(j).Child("hostPort"),
-						port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
-				}
+	for i := range r.spec.Containers {
+		for j, port := range r.spec.Containers[i].Ports {
+			if port.HostPort != port.ContainerPort && (port.HostPort != 0 || r.metadata != nil) {
+				errs = append(errs, field.Invalid(at.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"),
+					port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 			}
 		}
 	}
 	return errs
 }
 
-// validateUserNamespace: a pod with users of its own cannot share other
-// namespaces with the host.
 func (r *podRules) validateUserNamespace(at *field.Path) field.ErrorList {
 	if r.spec.HostUsers == nil || *r.spec.HostUsers {
 		return nil
@@ -90,15 +82,13 @@ func (r *podRules) validateUserNamespace(at *field.Path) field.ErrorList {
 	for _, shared := range []struct {
 		name string
 		set  bool
-	}{{"hostNetwork", r.spec.HostNetwork}, {"hostPID", r.spec.HostPID}, {"hostIPC", r.spec.HostIPC}} {
+	}{{"hostNetwork", r.spec.HostNetwork}, {"HostPID", r.spec.HostPID}, {"HostIPC", r.spec.HostIPC}} {
 		if shared.set {
-			errs = append(errs, field.Forbidden(at.Child("hostUsers"), fmt.Sprintf("when `pod.Spec.%s` is true", exported(shared.name))))
+			errs = append(errs, field.Forbidden(at.Child(shared.name), "when `pod.Spec.HostUsers` is false"))
 		}
 	}
 	return errs
 }
-
-func exported(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
 
 func validateID(id *int64, at *field.Path) field.ErrorList {
 	if id == nil || *id >= 0 && *id <= math.MaxInt32 {
@@ -148,17 +138,19 @@ func validateSeccompProfile(p *corev1.SeccompProfile, at *field.Path) field.Erro
 	if p == nil {
 		return nil
 	}
+	var errs field.ErrorList
 	if p.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
+		errs = append(errs, field.Required(at.Child("type"), "type is required when seccompProfile is set"))
+	} else {
+		errs = oneOf(p.Type, at.Child("type"), seccompTypes...)
 	}
-	errs := oneOf(p.Type, at.Child("type"), seccompTypes...)
 	switch {
 	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
 		errs = append(errs, field.Required(at.Child("localhostProfile"), "must be set when seccomp type is Localhost"))
 	case p.Type == corev1.SeccompProfileTypeLocalhost:
 		errs = append(errs, validateDescendingPath(*p.LocalhostProfile, at.Child("localhostProfile"))...)
 	case p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at.Child("localhostProfile"), p, "can only be set when seccomp type is Localhost"))
+		errs = append(errs, field.Invalid(at.Child("localhostProfile"), shown(p), "can only be set when seccomp type is Localhost"))
 	}
 	return errs
 }
@@ -245,45 +237,4 @@ func validateNoBacksteps(value string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, value, "must not contain '..'")}
 	}
 	return nil
-}
-
-// validateSeccompAnnotations checks the annotations that had the profiles
-// before there were fields.
-func validateSeccompAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	names := sets.New[string]()
-	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range containers {
-			names.Insert(containers[i].Name)
-		}
-	}
-	annotationsPath := at.Child("annotations")
-	for key, value := range annotations {
-		name, ok := strings.CutPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
-		if !ok {
-			continue
-		}
-		if !names.Has(name) {
-			errs = append(errs, field.Invalid(annotationsPath.Key(key), name, "container not found"))
-		}
-		if value != "" && appArmorProfile(value) == nil {
-			errs = append(errs, field.Invalid(annotationsPath.Key(key), value, "invalid AppArmor profile name"))
-		}
-	}
-	return errs
-}
-
-// validatePodAnnotations checks annotations that mean something to the server.
-func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
-		errs = append(errs, field.Invalid(at.Key(corev1.MirrorPodAnnotationKey), value,
-			"must set spec.nodeName if mirror pod annotation is set"))
-	}
-	if value, ok := annotations[deletionCostAnnotation]; ok {
-		if _, err := parseDeletionCost(value); err != nil {
-			errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), value, "must be a 32bit integer"))
-		}
-	}
-	return errs
 }

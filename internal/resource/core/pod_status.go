@@ -34,7 +34,7 @@ func validatePodStatus(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	if p.Spec.NodeName != old.Spec.NodeName {
 		errs = append(errs, field.Forbidden(path.Child("nodeName"), "may not be changed directly"))
 	}
-	if name := p.Status.NominatedNodeName; name != "" {
+	if name := p.Status.NominatedNodeName; name != "" && name != old.Status.NominatedNodeName {
 		errs = append(errs, invalid(path.Child("nominatedNodeName"), name, nameIsDNSSubdomain(name))...)
 	}
 	errs = append(errs, validateQOSFixed(p, old, path)...)
@@ -63,7 +63,7 @@ func validateNotRestarted(is, was []corev1.ContainerStatus, pod *corev1.Pod, ini
 		}
 		for j := range is {
 			if is[j].Name == was[i].Name && is[j].State.Terminated == nil {
-				errs = append(errs, field.Forbidden(path.Index(j).Child("state"), "may not be transitioned to non-terminated state"))
+				errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 				break
 			}
 		}
@@ -99,13 +99,13 @@ func validatePodIPs(p *corev1.Pod, path *field.Path) field.ErrorList {
 	for i, ip := range p.Status.PodIPs {
 		errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Index(i), ip.IP, strictAddresses, []string{ip.IP})...)
 		if seen[ip.IP] {
-			errs = append(errs, field.Duplicate(at.Index(i), ip))
+			errs = append(errs, field.Duplicate(at.Index(i), shown(ip)))
 		}
 		seen[ip.IP] = true
 		families[familyOf(ip.IP)]++
 	}
 	if len(p.Status.PodIPs) > 1 && (families[corev1.IPv4Protocol] != 1 || families[corev1.IPv6Protocol] != 1) {
-		errs = append(errs, field.Invalid(at, p.Status.PodIPs, "may specify no more than one IP for each IP family"))
+		errs = append(errs, field.Invalid(at, internal{p.Status.PodIPs}, "may specify no more than one IP for each IP family"))
 	}
 	return errs
 }

@@ -65,7 +65,6 @@ func ValidatePodTemplateSpec(template *corev1.PodTemplateSpec, path *field.Path,
 	errs = append(errs, validatePodAnnotations(template.Annotations, &template.Spec, path.Child("annotations"))...)
 	spec := path.Child("spec")
 	errs = append(errs, ValidatePodSpec(&template.Spec, nil, spec, options)...)
-	errs = append(errs, validateSeccompAnnotations(template.Annotations, &template.Spec, path)...)
 	if len(template.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
@@ -93,19 +92,8 @@ func validatePodBody(p *corev1.Pod, options PodOptions) field.ErrorList {
 	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
-	errs = append(errs, validateSeccompAnnotations(p.Annotations, &p.Spec, metadata)...)
 	if len(p.Spec.EphemeralContainers) > 0 && p.ResourceVersion == "" {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
-	return append(errs, validateStaticPod(p, spec)...)
-}
-
-// validateStaticPod keeps mirror pods, which the kubelet makes for pods that
-// the API server cannot control, from using what only the API server knows.
-func validateStaticPod(p *corev1.Pod, path *field.Path) field.ErrorList {
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror || p.Spec.NodeName != "" {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), "",
-		"must set spec.nodeName if mirror pod annotation is set")}
+	return errs
 }

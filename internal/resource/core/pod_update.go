@@ -33,7 +33,11 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	errs = append(errs, validateDeadlineChange(p, old, spec)...)
 	errs = append(errs, validateGatesRemoved(p, old, spec)...)
 	errs = append(errs, validateTolerationsAdded(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
-	if allowed := withAllowedChanges(&p.Spec, old); !equal(*allowed, old.Spec) {
+	allowed := withAllowedChanges(&p.Spec, old)
+	if len(old.Spec.SchedulingGates) > 0 {
+		errs = append(errs, allowNarrowerScheduling(allowed, &old.Spec, spec)...)
+	}
+	if !equal(*allowed, old.Spec) {
 		errs = append(errs, field.Forbidden(spec, podImmutable+"\n"+changes(old.Spec, *allowed)))
 	}
 	return errs
@@ -75,16 +79,14 @@ func validateGatesRemoved(p, old *corev1.Pod, path *field.Path) field.ErrorList 
 	for _, gate := range old.Spec.SchedulingGates {
 		had.Insert(gate.Name)
 	}
-	var added []string
-	for _, gate := range p.Spec.SchedulingGates {
+	var errs field.ErrorList
+	for i, gate := range p.Spec.SchedulingGates {
 		if !had.Has(gate.Name) {
-			added = append(added, gate.Name)
+			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"),
+				fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
-	if len(added) == 0 {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(path.Child("schedulingGates").Child(fmt.Sprint(added)), "only deletion is allowed, but found new scheduling gates")}
+	return errs
 }
 
 // validateTolerationsAdded: a pod may come to tolerate more, and for another
@@ -103,7 +105,7 @@ func validateTolerationsAdded(is, was []corev1.Toleration, path *field.Path) fie
 			return field.ErrorList{field.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
-	return validateTolerations(is, path)
+	return ValidateTolerations(is, path)
 }
 
 // withAllowedChanges is the new spec with everything that may change put back
@@ -123,57 +125,72 @@ func withAllowedChanges(spec *corev1.PodSpec, old *corev1.Pod) *corev1.PodSpec {
 		spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 1 {
 		munged.TerminationGracePeriodSeconds = grace
 	}
-	if len(was.SchedulingGates) > 0 {
-		allowNarrowerScheduling(munged, was)
-	}
 	return munged
 }
 
-// allowNarrowerScheduling lets a gated pod's node selection become stricter.
-func allowNarrowerScheduling(munged, was *corev1.PodSpec) {
-	keeps := len(munged.NodeSelector) >= len(was.NodeSelector)
+// allowNarrowerScheduling lets the nodes that a gated pod selects become
+// fewer: it puts the selection back to what it was, and says what made it
+// wider.
+func allowNarrowerScheduling(munged, was *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	for key, value := range was.NodeSelector {
-		if munged.NodeSelector[key] != value {
-			keeps = false
+		if now, ok := munged.NodeSelector[key]; !ok || now != value {
+			errs = append(errs, field.Invalid(path.Child("nodeSelector"), munged.NodeSelector,
+				"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			break
 		}
 	}
-	if keeps {
-		munged.NodeSelector = was.NodeSelector
+	munged.NodeSelector = was.NodeSelector
+	errs = append(errs, validateNarrowerAffinity(nodeAffinity(munged), nodeAffinity(was), path.Child("affinity", "nodeAffinity"))...)
+	switch {
+	case munged.Affinity == nil && nodeAffinity(was) != nil:
+		munged.Affinity = &corev1.Affinity{NodeAffinity: was.Affinity.NodeAffinity}
+	case munged.Affinity == nil:
+	case was.Affinity == nil && munged.Affinity.PodAffinity == nil && munged.Affinity.PodAntiAffinity == nil:
+		munged.Affinity = nil
+	default:
+		munged.Affinity.NodeAffinity = nodeAffinity(was)
 	}
-	if narrowerAffinity(munged.Affinity, was.Affinity) {
-		munged.Affinity = was.Affinity
-	}
+	return errs
 }
 
-// narrowerAffinity reports whether is demands at least what was did of nodes,
-// and the same of pods.
-func narrowerAffinity(is, was *corev1.Affinity) bool {
-	if is == nil {
-		return was == nil
+func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
+	if spec.Affinity == nil {
+		return nil
 	}
-	if was == nil {
-		was = &corev1.Affinity{}
+	return spec.Affinity.NodeAffinity
+}
+
+func termsOf(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
+	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
 	}
-	if !equal(is.PodAffinity, was.PodAffinity) || !equal(is.PodAntiAffinity, was.PodAntiAffinity) {
-		return false
-	}
-	if was.NodeAffinity == nil || was.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return true
-	}
-	if is.NodeAffinity == nil || is.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return false
-	}
-	terms := is.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	old := was.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	if len(terms) != len(old) {
-		return len(old) == 0
+	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+// validateNarrowerAffinity: each term that was required still is, and may have
+// come to require more.
+func validateNarrowerAffinity(is, was *corev1.NodeAffinity, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	terms, old := termsOf(is), termsOf(was)
+	at := path.Child(requiredTerms, "nodeSelectorTerms")
+	if len(old) > 0 && len(terms) != len(old) {
+		return field.ErrorList{field.Invalid(at, internal{terms}, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
 	}
 	for i := range old {
-		if len(terms[i].MatchExpressions) < len(old[i].MatchExpressions) || len(terms[i].MatchFields) < len(old[i].MatchFields) ||
-			!equal(terms[i].MatchExpressions[:len(old[i].MatchExpressions)], old[i].MatchExpressions) ||
-			!equal(terms[i].MatchFields[:len(old[i].MatchFields)], old[i].MatchFields) {
-			return false
+		if !onlyAdds(&terms[i], &old[i]) {
+			errs = append(errs, field.Invalid(at.Index(i), internal{terms[i]}, "only additions are allowed (no mutations or deletions)"))
 		}
 	}
-	return true
+	return errs
+}
+
+func onlyAdds(is, was *corev1.NodeSelectorTerm) bool {
+	if len(was.MatchExpressions)+len(was.MatchFields) == 0 {
+		return len(is.MatchExpressions)+len(is.MatchFields) == 0
+	}
+	starts := func(is, was []corev1.NodeSelectorRequirement) bool {
+		return len(is) >= len(was) && (len(was) == 0 || equal(is[:len(was)], was))
+	}
+	return starts(is.MatchExpressions, was.MatchExpressions) && starts(is.MatchFields, was.MatchFields)
 }

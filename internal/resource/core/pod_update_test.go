@@ -22,8 +22,10 @@ func TestPodUpdates(t *testing.T) {
 		"tolerates less":    {old: "{tolerations: [{key: k, operator: Exists}]}", next: "{tolerations: []}", problem: "spec.tolerations: Forbidden: existing toleration can not be modified"},
 		"later deadline":    {old: "{activeDeadlineSeconds: 10}", next: "{activeDeadlineSeconds: 20}", problem: "spec.activeDeadlineSeconds: Invalid value: 20: must be less than or equal to previous value"},
 		"gate opened":       {old: "{schedulingGates: [{name: g}]}", next: "{schedulingGates: []}"},
-		"gate put up":       {next: "{schedulingGates: [{name: g}]}", problem: "spec.schedulingGates.[g]: Forbidden: only deletion is allowed"},
+		"gate put up":       {next: "{schedulingGates: [{name: g}]}", problem: "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"},
 		"stricter selector": {old: "{schedulingGates: [{name: g}]}", next: "{schedulingGates: [{name: g}], nodeSelector: {a: b}}"},
+		"looser selector": {old: "{schedulingGates: [{name: g}], nodeSelector: {a: b}}", next: "{schedulingGates: [{name: g}], nodeSelector: {c: d}}",
+			problem: `spec.nodeSelector: Invalid value: {"c":"d"}: only additions to spec.nodeSelector are allowed`},
 
 		"resize": {endpoint: "resize",
 			old:  "{containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}",

@@ -49,12 +49,12 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	if grace := spec.TerminationGracePeriodSeconds; grace == nil {
 		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
-	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
 	errs = append(errs, rules.validateHostAliases(path.Child("hostAliases"))...)
 	if policy := spec.PreemptionPolicy; policy != nil {
 		errs = append(errs, validatePreemptionPolicy(*policy, path.Child("preemptionPolicy"))...)
 	}
-	return append(errs, validateOverhead(spec.Overhead, path.Child("overhead"))...)
+	return append(errs, ValidateOverhead(spec.Overhead, path.Child("overhead"))...)
 }
 
 // validateNames checks what names other objects, or the pod in the network.
@@ -136,11 +136,7 @@ func validateSchedulingGates(gates []corev1.PodSchedulingGate, path *field.Path)
 	return errs
 }
 
-func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for name, quantity := range overhead {
-		errs = append(errs, validateContainerResourceName(name, path.Key(string(name)))...)
-		errs = append(errs, validateResourceQuantity(string(name), quantity, path.Key(string(name)))...)
-	}
-	return errs
+// ValidateOverhead checks what pods take beside their containers, like limits.
+func ValidateOverhead(overhead corev1.ResourceList, path *field.Path) field.ErrorList {
+	return validateRequirements(&corev1.ResourceRequirements{Limits: overhead}, path, validateContainerResourceName)
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 
@@ -24,7 +25,7 @@ func storageVolumeKinds(v *corev1.VolumeSource) []volumeKind {
 		}},
 		{"nfs", v.NFS != nil, func(at *field.Path) field.ErrorList { return validateNFS(v.NFS, at) }},
 		{"iscsi", v.ISCSI != nil, func(at *field.Path) field.ErrorList {
-			errs := validateISCSI(v.ISCSI.TargetPortal, v.ISCSI.IQN, v.ISCSI.Lun, v.ISCSI.InitiatorName, at)
+			errs := validateISCSI(v.ISCSI.TargetPortal, v.ISCSI.IQN, v.ISCSI.Lun, v.ISCSI.InitiatorName, " starting with iqn, eui, or naa", at)
 			if (v.ISCSI.DiscoveryCHAPAuth || v.ISCSI.SessionCHAPAuth) && v.ISCSI.SecretRef == nil {
 				errs = append(errs, field.Required(at.Child("secretRef"), ""))
 			}
@@ -42,13 +43,13 @@ func storageVolumeKinds(v *corev1.VolumeSource) []volumeKind {
 			}
 			return errs
 		}},
-		{"cephFS", v.CephFS != nil, func(at *field.Path) field.ErrorList {
+		{"cephfs", v.CephFS != nil, func(at *field.Path) field.ErrorList {
 			return requiredList(v.CephFS.Monitors, at.Child("monitors"))
 		}},
 		{"quobyte", v.Quobyte != nil, func(at *field.Path) field.ErrorList { return validateQuobyte(v.Quobyte, at) }},
 		{"fc", v.FC != nil, func(at *field.Path) field.ErrorList { return validateFibreChannel(v.FC, at) }},
 		{"flexVolume", v.FlexVolume != nil, func(at *field.Path) field.ErrorList {
-			return validateFlexDriver(v.FlexVolume.Driver, at)
+			return validateFlex(v.FlexVolume.Driver, v.FlexVolume.Options, at)
 		}},
 		{"azureFile", v.AzureFile != nil, func(at *field.Path) field.ErrorList {
 			return append(required(v.AzureFile.SecretName, at.Child("secretName")), required(v.AzureFile.ShareName, at.Child("shareName"))...)
@@ -64,7 +65,11 @@ func storageVolumeKinds(v *corev1.VolumeSource) []volumeKind {
 		}},
 		{"azureDisk", v.AzureDisk != nil, func(at *field.Path) field.ErrorList { return validateAzureDisk(v.AzureDisk, at) }},
 		{"storageos", v.StorageOS != nil, func(at *field.Path) field.ErrorList {
-			return required(v.StorageOS.VolumeName, at.Child("volumeName"))
+			errs := validateStorageOS(v.StorageOS.VolumeName, v.StorageOS.VolumeNamespace, at)
+			if v.StorageOS.SecretRef != nil {
+				errs = append(errs, required(v.StorageOS.SecretRef.Name, at.Child("secretRef", "name"))...)
+			}
+			return errs
 		}},
 		{"scaleIO", v.ScaleIO != nil, func(at *field.Path) field.ErrorList {
 			errs := required(v.ScaleIO.Gateway, at.Child("gateway"))
@@ -75,6 +80,9 @@ func storageVolumeKinds(v *corev1.VolumeSource) []volumeKind {
 			errs := validateCSIDriverName(v.CSI.Driver, at.Child("driver"))
 			if ref := v.CSI.NodePublishSecretRef; ref != nil {
 				errs = append(errs, required(ref.Name, at.Child("nodePublishSecretRef", "name"))...)
+				if ref.Name != "" {
+					errs = append(errs, invalid(at.Child("name"), ref.Name, nameIsDNSSubdomain(ref.Name))...)
+				}
 			}
 			return errs
 		}},
@@ -110,27 +118,35 @@ var (
 	iscsiNAA = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
-func validateISCSI(portal, iqn string, lun int32, initiator *string, at *field.Path) field.ErrorList {
+// validateISCSI checks a target. unknown is added to what is said of a name
+// that is of none of the three forms.
+func validateISCSI(portal, iqn string, lun int32, initiator *string, unknown string, at *field.Path) field.ErrorList {
 	errs := required(portal, at.Child("targetPortal"))
 	if iqn == "" {
 		errs = append(errs, field.Required(at.Child("iqn"), ""))
 	} else {
-		errs = append(errs, validateISCSIName(iqn, at.Child("iqn"))...)
+		errs = append(errs, validateISCSIName(iqn, unknown, at.Child("iqn"))...)
 	}
 	if lun < 0 || lun > 255 {
 		errs = append(errs, field.Invalid(at.Child("lun"), lun, utilvalidation.InclusiveRangeError(0, 255)))
 	}
 	if initiator != nil {
-		errs = append(errs, validateISCSIName(*initiator, at.Child("initiatorname"))...)
+		errs = append(errs, validateISCSIName(*initiator, unknown, at.Child("initiatorname"))...)
 	}
 	return errs
 }
 
-func validateISCSIName(name string, at *field.Path) field.ErrorList {
-	if iscsiIQN.MatchString(name) || iscsiEUI.MatchString(name) || iscsiNAA.MatchString(name) {
-		return nil
+func validateISCSIName(name, unknown string, at *field.Path) field.ErrorList {
+	for prefix, form := range map[string]*regexp.Regexp{"iqn": iscsiIQN, "eui": iscsiEUI, "naa": iscsiNAA} {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if form.MatchString(name) {
+			return nil
+		}
+		unknown = ""
 	}
-	return field.ErrorList{field.Invalid(at, name, "must be valid format")}
+	return field.ErrorList{field.Invalid(at, name, "must be valid format"+unknown)}
 }
 
 func validateFlocker(f *corev1.FlockerVolumeSource, at *field.Path) field.ErrorList {
@@ -154,9 +170,19 @@ func validateRBD(monitors []string, image string, at *field.Path) field.ErrorLis
 }
 
 func validateQuobyte(q *corev1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
-	errs := required(q.Registry, at.Child("registry"))
-	if len(q.Tenant) >= 65 {
+	const hosts = "must be a host:port pair or multiple pairs separated by commas"
+	var errs field.ErrorList
+	switch {
+	case q.Registry == "":
+		errs = append(errs, field.Required(at.Child("registry"), hosts))
+	case len(q.Tenant) >= 65:
 		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
+	default:
+		for _, pair := range strings.Split(q.Registry, ",") {
+			if _, _, err := net.SplitHostPort(pair); err != nil {
+				errs = append(errs, field.Invalid(at.Child("registry"), q.Registry, hosts))
+			}
+		}
 	}
 	return append(errs, required(q.Volume, at.Child("volume"))...)
 }
@@ -179,8 +205,26 @@ func validateFibreChannel(f *corev1.FCVolumeSource, at *field.Path) field.ErrorL
 	return errs
 }
 
-func validateFlexDriver(driver string, at *field.Path) field.ErrorList {
-	return required(driver, at.Child("driver"))
+func validateFlex(driver string, options map[string]string, at *field.Path) field.ErrorList {
+	errs := required(driver, at.Child("driver"))
+	for key := range options {
+		namespace, _, _ := strings.Cut("."+strings.ToLower(key), "/")
+		if strings.HasSuffix(namespace, ".kubernetes.io") || strings.HasSuffix(namespace, ".k8s.io") {
+			errs = append(errs, field.Invalid(at.Child("options").Key(key), key, "kubernetes.io and k8s.io namespaces are reserved"))
+		}
+	}
+	return errs
+}
+
+func validateStorageOS(volume, namespace string, at *field.Path) field.ErrorList {
+	if volume == "" {
+		return field.ErrorList{field.Required(at.Child("volumeName"), "")}
+	}
+	errs := invalid(at.Child("volumeName"), volume, utilvalidation.IsDNS1123Label(volume))
+	if namespace != "" {
+		errs = append(errs, invalid(at.Child("volumeNamespace"), namespace, utilvalidation.IsDNS1123Label(namespace))...)
+	}
+	return errs
 }
 
 func validateAzureDisk(d *corev1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
@@ -192,6 +236,13 @@ func validateAzureDisk(d *corev1.AzureDiskVolumeSource, at *field.Path) field.Er
 	}
 	if d.Kind != nil {
 		errs = append(errs, oneOf(*d.Kind, at.Child("kind"), corev1.AzureSharedBlobDisk, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk)...)
+		start, form := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+		if *d.Kind == corev1.AzureManagedDisk {
+			start, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+		}
+		if !strings.HasPrefix(d.DataDiskURI, start) {
+			errs = append(errs, field.NotSupported(at.Child("diskURI"), d.DataDiskURI, []string{form}))
+		}
 	}
 	return errs
 }

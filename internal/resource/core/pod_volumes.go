@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -54,16 +56,41 @@ type volumeKind struct {
 	validate func(at *field.Path) field.ErrorList
 }
 
+// volumeOrder is the order in which the kinds are looked for: the first one
+// that is set is what the volume is, any other one is too many.
+var volumeOrder = []string{"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs",
+	"iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc",
+	"flexVolume", "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk",
+	"storageos", "projected", "scaleIO", "csi", "ephemeral", "image"}
+
+// oneTooMany says that a volume is of another kind already. Clients know two
+// of the names in another spelling.
+func (k volumeKind) oneTooMany(at *field.Path) *field.Error {
+	name := k.name
+	switch name {
+	case "cephfs":
+		name = "cephFS"
+	case "downwardAPI":
+		name = "downwarAPI"
+	case "persistentDisk":
+		name = "gcePersistentDisk"
+	}
+	return field.Forbidden(at.Child(name), "may not specify more than 1 volume type")
+}
+
 func (r *podRules) validateVolumeSource(v *corev1.VolumeSource, name string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	found := 0
 	kinds := append(r.apiVolumeKinds(v), storageVolumeKinds(v)...)
+	slices.SortStableFunc(kinds, func(a, b volumeKind) int {
+		return slices.Index(volumeOrder, a.name) - slices.Index(volumeOrder, b.name)
+	})
 	for _, kind := range kinds {
 		if !kind.set {
 			continue
 		}
 		if found++; found > 1 {
-			errs = append(errs, field.Forbidden(at.Child(kind.name), "may not specify more than 1 volume type"))
+			errs = append(errs, kind.oneTooMany(at))
 			continue
 		}
 		if kind.validate != nil {
@@ -165,7 +192,7 @@ func validateKeyToPath(item *corev1.KeyToPath, at *field.Path) field.ErrorList {
 // keeps names that begin with two dots for itself.
 func validateFileName(name string, at *field.Path) field.ErrorList {
 	errs := validateDescendingPath(name, at)
-	if len(errs) == 0 && len(name) > 2 && name[:2] == ".." {
+	if strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../") {
 		errs = append(errs, field.Invalid(at, name, "must not start with '..'"))
 	}
 	return errs

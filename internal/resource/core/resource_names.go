@@ -156,6 +156,15 @@ func nonnegativeQuantity(quantity resource.Quantity, path *field.Path) field.Err
 	return nil
 }
 
+// basicQuantity checks the quantities of volumes, which messages show as
+// whole numbers.
+func basicQuantity(quantity resource.Quantity, path *field.Path) field.ErrorList {
+	if quantity.Value() < 0 {
+		return field.ErrorList{field.Invalid(path, quantity.Value(), "must be a valid resource quantity")}
+	}
+	return nil
+}
+
 func positiveQuantity(quantity resource.Quantity, path *field.Path) field.ErrorList {
 	if quantity.Cmp(resource.Quantity{}) <= 0 {
 		return field.ErrorList{field.Invalid(path, quantity.String(), isNotPositive)}

@@ -13,6 +13,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
@@ -103,7 +104,7 @@ func validateServicePorts(spec *corev1.ServiceSpec, headless bool, path *field.P
 		port := &spec.Ports[i]
 		key := portKey{protocol: port.Protocol, port: port.Port}
 		if seen[key] {
-			errs = append(errs, field.Duplicate(ports.Index(i), corev1.ServicePort{Protocol: key.protocol, Port: key.port}))
+			errs = append(errs, field.Duplicate(ports.Index(i), rule.Shown(corev1.ServicePort{Protocol: key.protocol, Port: key.port})))
 		}
 		seen[key] = true
 		if port.NodePort == 0 {

@@ -1,0 +1,139 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validatePodAnnotations checks annotations that mean something to the server.
+func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
+		errs = append(errs, field.Invalid(at.Key(corev1.MirrorPodAnnotationKey), value,
+			"must set spec.nodeName if mirror pod annotation is set"))
+	}
+	if value, ok := annotations[deletionCostAnnotation]; ok {
+		if _, err := parseDeletionCost(value); err != nil {
+			errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), value, "must be a 32bit integer"))
+		}
+	}
+	return append(errs, validateProfileAnnotations(annotations, spec, at)...)
+}
+
+// validateProfileAnnotations checks the annotations that had the seccomp and
+// AppArmor profiles before there were fields.
+func validateProfileAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for key, value := range annotations {
+		if key == corev1.SeccompPodAnnotationKey || strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix) {
+			errs = append(errs, validateSeccompAnnotation(value, at.Child(key))...)
+		}
+		name, ok := strings.CutPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
+		if !ok {
+			continue
+		}
+		if !anyContainer(spec, func(c *corev1.Container) bool { return c.Name == name }) {
+			errs = append(errs, field.Invalid(at.Key(key), name, "container not found"))
+		}
+		switch {
+		case value == "", value == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
+			value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
+			strings.HasPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
+		default:
+			errs = append(errs, field.Invalid(at.Key(key), value, fmt.Sprintf("invalid AppArmor profile name: %q", value)))
+		}
+	}
+	return errs
+}
+
+func validateSeccompAnnotation(value string, at *field.Path) field.ErrorList {
+	switch value {
+	case corev1.SeccompProfileRuntimeDefault, corev1.DeprecatedSeccompProfileDockerDefault, corev1.SeccompProfileNameUnconfined:
+		return nil
+	}
+	if local, ok := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix); ok {
+		return validateDescendingPath(local, at)
+	}
+	return field.ErrorList{field.Invalid(at, value, "must be a valid seccomp profile")}
+}
+
+// profile is what seccomp and AppArmor profiles have in common.
+type profile struct {
+	unconfined, runtimeDefault bool
+	localhost                  bool
+	name                       *string
+}
+
+// validateProfilesAgree checks of a new pod that its annotations do not say
+// another profile than its fields.
+func validateProfilesAgree(p *corev1.Pod, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	var pod *corev1.AppArmorProfile
+	if s := p.Spec.SecurityContext; s != nil {
+		pod = s.AppArmorProfile
+		errs = append(errs, seccompAgrees(p.Annotations, corev1.SeccompPodAnnotationKey, s.SeccompProfile, spec.Child("securityContext"))...)
+	}
+	windows := p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows
+	eachContainer(&p.Spec, spec, func(c *corev1.Container, at *field.Path) {
+		at = at.Child("securityContext")
+		apparmor := pod
+		if s := c.SecurityContext; s != nil {
+			errs = append(errs, seccompAgrees(p.Annotations, corev1.SeccompContainerAnnotationKeyPrefix+c.Name, s.SeccompProfile, at)...)
+			if s.AppArmorProfile != nil {
+				apparmor = s.AppArmorProfile
+			}
+		}
+		if !windows {
+			errs = append(errs, appArmorAgrees(p.Annotations, c.Name, apparmor, at)...)
+		}
+	})
+	return errs
+}
+
+func seccompAgrees(annotations map[string]string, key string, p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
+	value, annotated := annotations[key]
+	if p == nil || !annotated {
+		return nil
+	}
+	if value == corev1.DeprecatedSeccompProfileDockerDefault {
+		value = corev1.SeccompProfileRuntimeDefault
+	}
+	field := profile{
+		unconfined:     p.Type == corev1.SeccompProfileTypeUnconfined,
+		runtimeDefault: p.Type == corev1.SeccompProfileTypeRuntimeDefault,
+		localhost:      p.Type == corev1.SeccompProfileTypeLocalhost,
+		name:           p.LocalhostProfile,
+	}
+	return field.agrees("seccomp", value, corev1.SeccompProfileNameUnconfined, corev1.SeccompProfileRuntimeDefault,
+		corev1.SeccompLocalhostProfileNamePrefix, at.Child("seccompProfile"))
+}
+
+func appArmorAgrees(annotations map[string]string, container string, p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
+	value, annotated := annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+container]
+	if p == nil || !annotated {
+		return nil
+	}
+	field := profile{
+		unconfined:     p.Type == corev1.AppArmorProfileTypeUnconfined,
+		runtimeDefault: p.Type == corev1.AppArmorProfileTypeRuntimeDefault,
+		localhost:      p.Type == corev1.AppArmorProfileTypeLocalhost,
+		name:           p.LocalhostProfile,
+	}
+	return field.agrees("apparmor", value, corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
+		corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, corev1.DeprecatedAppArmorBetaProfileNamePrefix, at.Child("appArmorProfile"))
+}
+
+// agrees compares a profile with the annotation that may be one of these.
+func (p profile) agrees(kind, annotation, unconfined, runtimeDefault, localhost string, at *field.Path) field.ErrorList {
+	local, isLocal := strings.CutPrefix(annotation, localhost)
+	switch {
+	case p.unconfined && annotation != unconfined, p.runtimeDefault && annotation != runtimeDefault, p.localhost && !isLocal:
+		return field.ErrorList{field.Forbidden(at.Child("type"), kind+" type in annotation and field must match")}
+	case p.localhost && (p.name == nil || *p.name != local):
+		return field.ErrorList{field.Forbidden(at.Child("localhostProfile"), kind+" profile in annotation and field must match")}
+	}
+	return nil
+}
