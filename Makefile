@@ -46,6 +46,11 @@ lint:
 bench: build bundle packages
 	$(GO) run ./test/bench
 
+# The history test with random seeds, for as long as SOAK says.
+SOAK ?= 10m
+soak:
+	$(GO) test ./test/history -run 'TestSoak$$' -v -count=1 -timeout 0 -history.soak=$(SOAK)
+
 generate:
 	@tools/generate.sh
 

@@ -32,7 +32,7 @@ func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 	}
 	l := &k.log
 	if key, ok := scope.key(k.state.fields); ok {
-		l = k.scopes.open(key, l, k.state.fields)
+		l = k.scopes.open(key, l, k.state.fields, after)
 	}
 	return &Cursor{kind: k, log: l, next: l.base + int64(l.index(after)), after: after}, nil
 }

@@ -65,14 +65,15 @@ type change struct {
 
 // decode turns a write of the store into a change, with the object that its
 // writer lent if there is one. A value that cannot be decoded hides the object.
-func (k *Kind) decode(at Position, e store.Event) (change, error) {
+// before are the changes of this kind that are decoded but not yet visible.
+func (k *Kind) decode(at Position, e store.Event, before []change) (change, error) {
 	r := k.Resource()
 	c := change{at: at, revision: e.Revision}
 	if e.Deleted {
-		c.last = k.loans.take(r, at, nil, e.Revision)
+		c.last = k.loans.take(r, at, nil, e.Revision, func() int64 { return k.revisionAt(at, before) })
 		return c, nil
 	}
-	if c.entry = k.loans.take(r, at, e.Value, e.Revision); c.entry != nil {
+	if c.entry = k.loans.take(r, at, e.Value, e.Revision, nil); c.entry != nil {
 		return c, nil
 	}
 	obj, err := resource.DecodeStored(r, e.Value, e.Revision)
@@ -82,6 +83,26 @@ func (k *Kind) decode(at Position, e store.Event) (change, error) {
 	}
 	c.entry = newEntry(r, obj, at, e.Revision, len(e.Value))
 	return c, nil
+}
+
+// revisionAt is the revision of the object at a position once the changes are
+// visible; 0 if there is none.
+func (k *Kind) revisionAt(at Position, changes []change) int64 {
+	for i := len(changes) - 1; i >= 0; i-- {
+		if changes[i].at != at {
+			continue
+		}
+		if changes[i].entry == nil {
+			return 0
+		}
+		return changes[i].revision
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if e, ok := k.state.get(at); ok {
+		return e.Revision
+	}
+	return 0
 }
 
 // commit makes changes visible, all at once. It is called by one goroutine.

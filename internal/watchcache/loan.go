@@ -17,6 +17,8 @@ import (
 //
 // An event belongs to a loan if key and bytes are the same. Equal bytes are
 // an equal object, so that it does not matter whose of two equal loans it is.
+// A deletion has no bytes; it belongs to a loan that deletes the very revision
+// that was there before it, since others with the same key are going to fail.
 type loans struct {
 	mu      sync.Mutex // guards everything, and the objects until they are complete
 	pending map[Position][]*loan
@@ -25,15 +27,16 @@ type loans struct {
 
 // loan is the object of one write. value is nil for a deletion.
 type loan struct {
-	at    Position
-	obj   resource.Object
-	value []byte
-	entry *Entry // set once the revision is known
+	at      Position
+	obj     resource.Object
+	value   []byte
+	deletes int64  // the revision that a deletion is of
+	entry   *Entry // set once the revision is known
 }
 
 // lend announces a write.
-func (l *loans) lend(at Position, obj resource.Object, value []byte) *loan {
-	lent := &loan{at: at, obj: obj, value: value}
+func (l *loans) lend(lent *loan) *loan {
+	at := lent.at
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending[at] = append(l.pending[at], lent)
@@ -72,8 +75,9 @@ func (l *loans) failed(lent *loan) {
 }
 
 // take returns the entry for an event, or nil if nobody lent it, and forgets
-// the loans that this event has overtaken.
-func (l *loans) take(r *resource.Resource, at Position, value []byte, revision int64) *Entry {
+// the loans that this event has overtaken. previous tells the revision that
+// was at the position before a deletion.
+func (l *loans) take(r *resource.Resource, at Position, value []byte, revision int64, previous func() int64) *Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = max(l.seen, revision)
@@ -86,7 +90,7 @@ func (l *loans) take(r *resource.Resource, at Position, value []byte, revision i
 		switch {
 		case lent.entry != nil && lent.entry.Revision == revision:
 			match = lent
-		case match == nil && lent.entry == nil && (lent.value == nil) == (value == nil) && bytes.Equal(lent.value, value):
+		case match == nil && lent.entry == nil && lent.fits(value, previous):
 			match = lent
 		}
 	}
@@ -97,6 +101,14 @@ func (l *loans) take(r *resource.Resource, at Position, value []byte, revision i
 	e := match.complete(r, revision)
 	l.settlePosition(at, revision)
 	return e
+}
+
+// fits says whether an event may be that of this loan.
+func (lent *loan) fits(value []byte, previous func() int64) bool {
+	if lent.value == nil || value == nil {
+		return lent.value == nil && value == nil && lent.deletes == previous()
+	}
+	return bytes.Equal(lent.value, value)
 }
 
 // settle forgets the loans that events up to revision would have taken.

@@ -69,6 +69,24 @@ func (l *log) append(e *Event) {
 	}
 }
 
+// last is the revision of the last event, dropped ones included.
+func (l *log) last() int64 {
+	if n := len(l.events); n > 0 {
+		return l.events[n-1].Revision
+	}
+	return l.floor
+}
+
+// prepend puts the events after floor before those that are there.
+func (l *log) prepend(events []*Event, floor int64) {
+	l.floor = floor
+	l.base -= int64(len(events))
+	for _, e := range events {
+		l.cost += e.cost()
+	}
+	l.events = append(events[:len(events):len(events)], l.events...)
+}
+
 // half is how many events to drop so that half of the bounds are free.
 func (l *log) half() int {
 	n, cost := 0, l.cost

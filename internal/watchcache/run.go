@@ -154,7 +154,7 @@ func (c *Cache) collect(ctx context.Context, kinds map[string]*Kind, k *Kind, ev
 		if k == nil {
 			continue
 		}
-		ch, err := k.decode(at, e)
+		ch, err := k.decode(at, e, changes)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Stored value is hidden from the API until it is overwritten or deleted", "key", e.Key, "revision", e.Revision)
 		}

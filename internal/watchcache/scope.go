@@ -31,20 +31,27 @@ func (s Scope) key(indexed []string) (key Scope, ok bool) {
 // as a cursor refers to it; it is dropped at the next event after that.
 type scopes map[Scope]weak.Pointer[log]
 
-// open returns the log of a scope, made from the kind's own if need be.
-func (s scopes) open(key Scope, main *log, indexed []string) *log {
-	if l := s[key].Value(); l != nil {
+// open returns the log of a scope from after a revision on, filled from the
+// kind's own as far as it does not reach back. A watch that begins now costs
+// nothing, however much has happened before.
+func (s scopes) open(key Scope, main *log, indexed []string, after int64) *log {
+	l := s[key].Value()
+	if l == nil {
+		l = &log{floor: main.last()}
+		s[key] = weak.Make(l)
+	}
+	if after >= l.floor {
 		return l
 	}
-	l := &log{floor: main.floor}
-	for _, e := range main.events {
+	var missing []*Event
+	for _, e := range main.events[main.index(after):main.index(l.floor)] {
 		visitScopes(e, indexed, func(scope Scope) {
 			if scope == key {
-				l.append(e)
+				missing = append(missing, e)
 			}
 		})
 	}
-	s[key] = weak.Make(l)
+	l.prepend(missing, after)
 	return l
 }
 

@@ -31,7 +31,7 @@ func (k *Kind) write(r *resource.Resource, obj resource.Object, put func(key str
 	if err != nil {
 		return nil, err
 	}
-	lent := k.loans.lend(Position{obj.GetNamespace(), obj.GetName()}, obj, value)
+	lent := k.loans.lend(&loan{at: Position{obj.GetNamespace(), obj.GetName()}, obj: obj, value: value})
 	revision, err := put(r.Key(obj.GetNamespace(), obj.GetName()), value)
 	if err != nil {
 		k.loans.failed(lent)
@@ -46,7 +46,7 @@ func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*E
 	if last == nil || last == old.Object {
 		last = atRevision(old.Object, old.Revision)
 	}
-	lent := k.loans.lend(old.Position(), last, nil)
+	lent := k.loans.lend(&loan{at: old.Position(), obj: last, deletes: old.Revision})
 	revision, err := k.cache.store.Delete(ctx, r.Key(old.Namespace, old.Name), old.Revision)
 	if err != nil {
 		k.loans.failed(lent)

@@ -9,4 +9,5 @@
 //	writes, gets and consistent lists are linearizable (porcupine).
 //
 //	go test ./test/history -history.seed=7 -history.operations=100000
+//	make soak SOAK=1h         one random seed after the other
 package history

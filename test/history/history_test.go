@@ -14,6 +14,7 @@ import (
 var (
 	seed       = flag.Uint64("history.seed", 1, "seed of the random choices")
 	operations = flag.Int64("history.operations", 10_000, "operations in a run")
+	soak       = flag.Duration("history.soak", 0, "how long to go on with random seeds")
 )
 
 const (
@@ -24,13 +25,25 @@ const (
 	patience = 30 * time.Second
 )
 
-func TestOneServer(t *testing.T)  { run(t, 1) }
-func TestTwoServers(t *testing.T) { run(t, 2) }
+func TestOneServer(t *testing.T)  { run(t, 1, *seed) }
+func TestTwoServers(t *testing.T) { run(t, 2, *seed) }
 
-func run(t *testing.T, servers int) {
-	t.Logf("seed %d", *seed)
+// TestSoak runs with one seed after the other until the time of -history.soak
+// is over. A seed that fails is in the name of its test.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("-history.soak says how long")
+	}
+	for begin := time.Now(); time.Since(begin) < *soak && !t.Failed(); {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, 1+int(seed%2), seed) })
+	}
+}
+
+func run(t *testing.T, servers int, seed uint64) {
+	t.Logf("seed %d, %d API servers", seed, servers)
 	c := startCluster(t, servers)
-	w := &workload{seed: *seed, urls: c.urls, begin: time.Now()}
+	w := &workload{seed: seed, urls: c.urls, begin: time.Now()}
 	w.left.Store(*operations)
 
 	watching, stopWatching := context.WithCancel(context.Background())
@@ -45,7 +58,7 @@ func run(t *testing.T, servers int) {
 	}
 	killing, stopKilling := context.WithCancel(context.Background())
 	var chaos sync.WaitGroup
-	chaos.Go(func() { c.chaos(killing, t) })
+	chaos.Go(func() { c.chaos(killing, t, seed) })
 	var write sync.WaitGroup
 	for n := range writers {
 		write.Go(func() { w.write(n, keys) })
@@ -84,8 +97,8 @@ func (w *workload) finish(t *testing.T, ctx context.Context) {
 }
 
 // chaos kills one process after the other and starts it again.
-func (c *cluster) chaos(ctx context.Context, t *testing.T) {
-	random := rand.New(rand.NewPCG(*seed, 1<<32))
+func (c *cluster) chaos(ctx context.Context, t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1<<32))
 	kills := map[string]int{}
 	for {
 		select {
