@@ -11,7 +11,7 @@ import (
 
 const (
 	// collectEvery is how far apart collections of garbage should be under load.
-	collectEvery = 2 * time.Second
+	collectEvery = 4 * time.Second
 	// maxGarbage bounds what may gather between two collections when it is
 	// more than what lives.
 	maxGarbage = 512 << 20

@@ -14,7 +14,7 @@ func TestGarbagePercent(t *testing.T) {
 		want            int
 	}{
 		{"at rest", 30 * mb, 30 * mb, time.Minute, 100},
-		{"some load", 30 * mb, 30 * mb, time.Second, 200},
+		{"some load", 30 * mb, 30 * mb, time.Second, 400},
 		{"heavy load on a small heap", 32 * mb, 32 * mb, 50 * time.Millisecond, 1600},
 		{"heavy load on a big heap", 1024 * mb, 1024 * mb, time.Second, 100},
 		{"the first collection", 0, 4 * mb, time.Second, 100},

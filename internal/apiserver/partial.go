@@ -17,103 +17,137 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Most patches touch one of an object's outermost fields (metadata, status).
-// Such a patch is applied to that part alone:
+// Most patches touch one of an object's outermost fields (metadata, status),
+// and often one field in it. Such a patch is applied to that part alone:
 //
-//	object ── copy ─────────────────────────────► object with the new part
-//	   └ {"metadata":{...}} ── patch ── decode ──────▲
+//	object ── copy ─────────────────────────────────────► object with the new part
+//	   └ {"metadata":{"labels":{...}}} ── patch ── decode ──────▲
 //
 // The result is that of the whole way, which is taken for everything unusual:
 // patches of the kind or of unknown fields, directives, and every failure, so
 // that messages show the whole object.
 
+// part is a field of an object that a patch touches: an outermost one, or one
+// within it. JSON names go with the indexes of the Go fields.
+type part struct {
+	name, inner string // inner is "" for the whole outermost field
+	index       []int
+}
+
+// parts are the parts that one patch touches.
+type parts []part
+
 // patchedPartly applies the patch to the parts it touches; ok is false if the
 // whole way must be taken.
 func (q *request) patchedPartly(p *patch, current *watchcache.Entry) (obj resource.Object, ok bool) {
-	fields := q.endpoint.fields
-	if fields == nil {
+	if q.endpoint.fields == nil {
 		return nil, false
 	}
-	names, ok := p.touches()
+	touched, ok := p.touches(q.endpoint.fields)
 	if !ok {
 		return nil, false
-	}
-	for _, name := range names {
-		if _, known := fields[name]; !known {
-			return nil, false
-		}
 	}
 	before, err := q.endpoint.codec.Object(current)
 	if err != nil {
 		return nil, false
 	}
-	part := q.endpoint.version.New()
+	changed := q.endpoint.version.New()
 	if p.kind == types.StrategicMergePatchType {
-		ok = q.mergePart(p, before, names, part)
+		ok = q.mergeParts(p, before, touched, changed)
 	} else {
-		ok = q.patchPart(p, current, names, part)
+		ok = q.patchParts(p, current, touched, changed)
 	}
 	if !ok {
 		return nil, false
 	}
 	next := before.DeepCopyObject().(resource.Object)
-	to, from := reflect.ValueOf(next).Elem(), reflect.ValueOf(part).Elem()
-	for _, name := range names {
-		to.Field(fields[name]).Set(from.Field(fields[name]))
-	}
+	touched.copy(next, changed)
 	return next, true
 }
 
-// touches lists the outermost fields that a patch reads or writes.
-func (p *patch) touches() (names []string, ok bool) {
-	if p.kind == types.JSONPatchType {
-		return p.operationsTouch()
+// copy takes the parts of one object for another.
+func (ps parts) copy(to, from resource.Object) {
+	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for _, p := range ps {
+		target.FieldByIndex(p.index).Set(source.FieldByIndex(p.index))
 	}
-	var parts map[string]json.RawMessage
-	if json.Unmarshal(p.body, &parts) != nil {
-		return nil, false
-	}
-	for name := range parts {
-		names = append(names, name)
-	}
-	return names, len(names) > 0
 }
 
-func (p *patch) operationsTouch() (names []string, ok bool) {
+// touches lists the parts that a patch reads or writes, as narrow as they can
+// be told.
+func (p *patch) touches(known knownFields) (touched parts, ok bool) {
+	if p.kind == types.JSONPatchType {
+		return p.operationsTouch(known)
+	}
+	var outer map[string]json.RawMessage
+	if json.Unmarshal(p.body, &outer) != nil {
+		return nil, false
+	}
+	for name, value := range outer {
+		f, ok := known[name]
+		if !ok {
+			return nil, false
+		}
+		if within, ok := f.partsOf(name, value); ok {
+			touched = append(touched, within...)
+		} else {
+			touched = append(touched, part{name: name, index: f.index})
+		}
+	}
+	return touched, len(touched) > 0
+}
+
+// partsOf lists the parts of one outermost field that its patch touches; ok is
+// false if that is the whole field.
+func (f outerField) partsOf(name string, value json.RawMessage) (touched parts, ok bool) {
+	var inner map[string]json.RawMessage
+	if f.inner == nil || json.Unmarshal(value, &inner) != nil || len(inner) == 0 {
+		return nil, false
+	}
+	for key := range inner {
+		index, known := f.inner[key]
+		if !known {
+			return nil, false
+		}
+		touched = append(touched, part{name: name, inner: key, index: index})
+	}
+	return touched, true
+}
+
+func (p *patch) operationsTouch(known knownFields) (touched parts, ok bool) {
 	var operations []struct{ Path, From string }
 	if json.Unmarshal(p.body, &operations) != nil {
 		return nil, false
 	}
-	seen := map[string]bool{}
 	for _, o := range operations {
 		for _, path := range []string{o.Path, o.From} {
 			rest, absolute := strings.CutPrefix(path, "/")
 			name, _, deeper := strings.Cut(rest, "/")
+			f, ok := known[name]
 			switch {
 			case path == "":
 				continue
-			case !absolute || !deeper || strings.Contains(name, "~"):
+			case !absolute || !deeper || !ok:
 				return nil, false
-			case !seen[name]:
-				seen[name] = true
-				names = append(names, name)
+			case !slices.ContainsFunc(touched, func(p part) bool { return p.name == name }):
+				touched = append(touched, part{name: name, index: f.index})
 			}
 		}
 		if o.Path == "" {
 			return nil, false
 		}
 	}
-	return names, len(names) > 0
+	return touched, len(touched) > 0
 }
 
-// patchPart applies a JSON or merge patch to some of the object's fields and
-// decodes them into part.
-func (q *request) patchPart(p *patch, current *watchcache.Entry, names []string, part resource.Object) bool {
+// patchParts applies a JSON or merge patch to some of the object's fields and
+// decodes them into changed.
+func (q *request) patchParts(p *patch, current *watchcache.Entry, touched parts, changed resource.Object) bool {
 	data, err := q.endpoint.codec.JSON(current)
 	if err != nil {
 		return false
 	}
-	data, ok := extract(data, names)
+	data, ok := touched.extract(data)
 	if !ok {
 		return false
 	}
@@ -121,24 +155,20 @@ func (q *request) patchPart(p *patch, current *watchcache.Entry, names []string,
 	if err != nil || len(strict) > 0 {
 		return false
 	}
-	strict, _, err = codec.DecodeJSON(part, q.endpoint.gvk(), data, p.wantsStrict())
+	strict, _, err = codec.DecodeJSON(changed, q.endpoint.gvk(), data, p.wantsStrict())
 	return err == nil && len(strict) == 0
 }
 
-// mergePart applies a strategic merge patch to some of the object's fields
-// and decodes them into part.
-func (q *request) mergePart(p *patch, before resource.Object, names []string, part resource.Object) bool {
+// mergeParts applies a strategic merge patch to some of the object's fields
+// and decodes them into changed.
+func (q *request) mergeParts(p *patch, before resource.Object, touched parts, changed resource.Object) bool {
 	changes := map[string]any{}
 	strict, err := kjson.UnmarshalStrict(p.body, &changes)
 	if err != nil || len(strict) > 0 {
 		return false
 	}
 	sample := q.endpoint.version.New()
-	to, from := reflect.ValueOf(sample).Elem(), reflect.ValueOf(before).Elem()
-	for _, name := range names {
-		i := q.endpoint.fields[name]
-		to.Field(i).Set(from.Field(i))
-	}
+	touched.copy(sample, before)
 	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(sample)
 	if err != nil {
 		return false
@@ -148,57 +178,126 @@ func (q *request) mergePart(p *patch, before resource.Object, names []string, pa
 			delete(original, name)
 		}
 	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(original, changes, part)
-	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, part, p.wantsStrict()) == nil
+	merged, err := strategicpatch.StrategicMergeMapPatch(original, changes, changed)
+	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
 }
 
-// outerFields finds the outermost fields of a type by their JSON names; nil
-// for types that are not structs of such fields.
-func outerFields(obj resource.Object) map[string]int {
+// knownFields are the outermost fields of a type by their JSON names.
+type knownFields map[string]outerField
+
+type outerField struct {
+	index []int
+	inner map[string][]int // the fields within; nil if they cannot be told apart
+}
+
+// outerFields finds the outermost fields of a type; nil for types that are not
+// structs of such fields.
+func outerFields(obj resource.Object) knownFields {
 	t := reflect.TypeOf(obj).Elem()
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	fields := map[string]int{}
+	found := knownFields{}
 	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name != "" && name != "-":
-			fields[name] = i
-		case t.Field(i).Name != "TypeMeta" && !strings.Contains(options, "inline"):
+			found[name] = outerField{index: f.Index, inner: innerFields(f)}
+		case f.Name != "TypeMeta" && !strings.Contains(options, "inline"):
 			return nil
 		}
 	}
-	return fields
+	return found
 }
 
-// extract returns a JSON object with only the named outermost fields of
-// another, which the server itself has encoded: without white space and with
-// field names that need no escapes.
-func extract(object []byte, names []string) (part []byte, ok bool) {
-	part = append(make([]byte, 0, len(object)), '{')
+// innerFields finds the fields of a field that is a struct.
+func innerFields(outer reflect.StructField) map[string][]int {
+	t := outer.Type
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil
+	}
+	found := map[string][]int{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			return nil
+		}
+		found[name] = append(slices.Clone(outer.Index), i)
+	}
+	return found
+}
+
+// extract returns a JSON object with only the parts of another, which the
+// server itself has encoded: without white space and with field names that
+// need no escapes.
+func (ps parts) extract(object []byte) (part []byte, ok bool) {
+	part = append(make([]byte, 0, 256), '{')
+	ok = eachField(object, func(name string, field, value []byte) bool {
+		whole, some := ps.within(name)
+		switch {
+		case whole:
+			part = append(comma(part), field...)
+		case some:
+			part = append(comma(part), field[:len(field)-len(value)]...)
+			part = append(part, '{')
+			inner := eachField(value, func(key string, field, _ []byte) bool {
+				if ps.contain(name, key) {
+					part = append(comma(part), field...)
+				}
+				return true
+			})
+			part = append(part, '}')
+			return inner
+		}
+		return true
+	})
+	return append(part, '}'), ok
+}
+
+func comma(out []byte) []byte {
+	if out[len(out)-1] != '{' {
+		return append(out, ',')
+	}
+	return out
+}
+
+// within says whether an outermost field is a part, or holds some.
+func (ps parts) within(name string) (whole, some bool) {
+	for i := range ps {
+		if ps[i].name == name {
+			if ps[i].inner == "" {
+				return true, true
+			}
+			some = true
+		}
+	}
+	return false, some
+}
+
+func (ps parts) contain(name, inner string) bool {
+	return slices.ContainsFunc(ps, func(p part) bool { return p.name == name && p.inner == inner })
+}
+
+// eachField calls visit with the fields of a JSON object: each whole, and its
+// value. It returns false if the object is not as the server encodes it, or
+// visit returned false.
+func eachField(object []byte, visit func(name string, field, value []byte) bool) bool {
 	if len(object) < 2 || object[0] != '{' {
-		return nil, false
+		return false
 	}
 	for at := 1; at < len(object) && object[at] == '"'; {
 		colon := bytes.IndexByte(object[at:], ':')
 		if colon < 2 {
-			return nil, false
+			return false
 		}
-		name := string(object[at+1 : at+colon-1])
 		end := valueEnd(object, at+colon+1)
-		if end >= len(object) {
-			return nil, false
-		}
-		if slices.Contains(names, name) {
-			if len(part) > 1 {
-				part = append(part, ',')
-			}
-			part = append(part, object[at:end]...)
+		if end >= len(object) || !visit(string(object[at+1:at+colon-1]), object[at:end], object[at+colon+1:end]) {
+			return false
 		}
 		at = end + 1
 	}
-	return append(part, '}'), true
+	return true
 }
 
 // valueEnd returns where the JSON value that begins at a place ends.

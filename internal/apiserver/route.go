@@ -16,7 +16,7 @@ type endpoint struct {
 	version  *resource.Version
 	kind     *watchcache.Kind // nil for virtual resources
 	codec    *codec.Version
-	fields   map[string]int // of the version's struct by JSON name; nil for custom resources
+	fields   knownFields // of the version's struct; nil for custom resources
 }
 
 func (e *endpoint) gvk() schema.GroupVersionKind { return e.codec.Kind }

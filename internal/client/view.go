@@ -119,14 +119,41 @@ func (v *view) shows(e *watchcache.Entry) bool {
 	if v.selector == nil || v.selector.Empty() {
 		return true
 	}
-	set := fields.Set{}
-	if selectable := v.kind.Resource().SelectableFields; selectable != nil {
-		for field, value := range selectable(e.Object) {
-			set[field] = value
-		}
+	return v.selector.Matches(&shown{kind: v.kind, entry: e})
+}
+
+// shown lets a selector see an entry's fields. It finds them when the first
+// one but the name and namespace is asked for.
+type shown struct {
+	kind   *watchcache.Kind
+	entry  *watchcache.Entry
+	fields fields.Set
+}
+
+// Has implements fields.Fields.
+func (s *shown) Has(field string) bool {
+	_, ok := s.find(field)
+	return ok
+}
+
+// Get implements fields.Fields.
+func (s *shown) Get(field string) string {
+	value, _ := s.find(field)
+	return value
+}
+
+func (s *shown) find(field string) (value string, ok bool) {
+	switch field {
+	case "metadata.name":
+		return s.entry.Name, true
+	case "metadata.namespace":
+		return s.entry.Namespace, true
 	}
-	set["metadata.name"], set["metadata.namespace"] = e.Name, e.Namespace
-	return v.selector.Matches(set)
+	if selectable := s.kind.Resource().SelectableFields; s.fields == nil && selectable != nil {
+		s.fields = selectable(s.entry.Object)
+	}
+	value, ok = s.fields[field]
+	return value, ok
 }
 
 // Watch implements cache.ListerWatcher.

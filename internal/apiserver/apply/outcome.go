@@ -3,6 +3,7 @@ package apply
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"reflect"
 	"slices"
 	"sync"
@@ -139,7 +140,8 @@ func appendManager(out []byte, e *metav1.ManagedFieldsEntry) []byte {
 	out = appendText(out, e.Manager)
 	out = appendText(out, string(e.Operation))
 	out = appendText(out, e.Subresource)
-	return appendText(out, e.FieldsV1.GetRawString())
+	owned := e.FieldsV1.GetRawBytes()
+	return append(binary.AppendUvarint(out, uint64(len(owned))), owned...)
 }
 
 // decodable says whether the merging can read the managers. It begins with

@@ -140,7 +140,9 @@ func podSpecMutations(spec func(resources.Object) *corev1.PodSpec) (made []mutat
 	add("a port twice", func(s *corev1.PodSpec) {
 		container(s).Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 80, Protocol: "TCP"}}
 	})
-	add("other ports", func(s *corev1.PodSpec) { container(s).Ports = []corev1.ContainerPort{{ContainerPort: 81, Protocol: "TCP"}} })
+	add("other ports", func(s *corev1.PodSpec) {
+		container(s).Ports = []corev1.ContainerPort{{ContainerPort: 81, Protocol: "TCP"}}
+	})
 	add("empty security context", func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{} })
 	add("security context", func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64)} })
 	add("spread", func(s *corev1.PodSpec) {
@@ -164,7 +166,9 @@ func TestOutcomesAreTheMergings(t *testing.T) {
 		{"not ready", func(o resources.Object) {
 			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: "Ready", Status: "False", LastTransitionTime: metav1.Unix(1e9, 0)}}
 		}},
-		{"addresses", func(o resources.Object) { o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}} }},
+		{"addresses", func(o resources.Object) {
+			o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}
+		}},
 	}
 	for _, tt := range []struct {
 		plural, subresource string
