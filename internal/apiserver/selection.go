@@ -115,7 +115,7 @@ func (f fieldsOf) Get(field string) string {
 	case "metadata.namespace":
 		return f.entry.Namespace
 	}
-	return f.resource.SelectableFields(f.entry.Object).Get(field)
+	return f.resource.Field(f.entry.Object, field)
 }
 
 // fieldLabel returns the field that a version's label selects by, or refuses

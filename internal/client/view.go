@@ -122,12 +122,10 @@ func (v *view) shows(e *watchcache.Entry) bool {
 	return v.selector.Matches(&shown{kind: v.kind, entry: e})
 }
 
-// shown lets a selector see an entry's fields. It finds them when the first
-// one but the name and namespace is asked for.
+// shown lets a selector see an entry's fields.
 type shown struct {
-	kind   *watchcache.Kind
-	entry  *watchcache.Entry
-	fields fields.Set
+	kind  *watchcache.Kind
+	entry *watchcache.Entry
 }
 
 // Has implements fields.Fields.
@@ -149,11 +147,11 @@ func (s *shown) find(field string) (value string, ok bool) {
 	case "metadata.namespace":
 		return s.entry.Namespace, true
 	}
-	if selectable := s.kind.Resource().SelectableFields; s.fields == nil && selectable != nil {
-		s.fields = selectable(s.entry.Object)
+	r := s.kind.Resource()
+	if !slices.Contains(r.Fields, field) {
+		return "", false
 	}
-	value, ok = s.fields[field]
-	return value, ok
+	return r.Field(s.entry.Object, field), true
 }
 
 // Watch implements cache.ListerWatcher.

@@ -69,12 +69,7 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		}
 	}
 	d.defineTable(r)
-	r.SelectableFields = func(obj Object) fields.Set {
-		if d.SelectableFields == nil {
-			return nil
-		}
-		return d.SelectableFields(obj.(T))
-	}
+	d.defineSelection(r)
 
 	for _, s := range d.Subresources {
 		r.Subresources = append(r.Subresources, s.compile())
@@ -83,6 +78,24 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		r.Subresources = append(r.Subresources, d.statusSubresource())
 	}
 	return r
+}
+
+func (d *Definition[S, T]) defineSelection(r *Resource) {
+	switch {
+	case d.SelectableField != nil:
+		r.SelectableField = func(obj Object, field string) string { return d.SelectableField(obj.(T), field) }
+		r.SelectableFields = func(obj Object) fields.Set {
+			set := make(fields.Set, len(d.Fields))
+			for _, field := range d.Fields {
+				set[field] = d.SelectableField(obj.(T), field)
+			}
+			return set
+		}
+	case d.SelectableFields != nil:
+		r.SelectableFields = func(obj Object) fields.Set { return d.SelectableFields(obj.(T)) }
+	default:
+		r.SelectableFields = func(Object) fields.Set { return nil }
+	}
 }
 
 func (d *Definition[S, T]) versions() []Version {

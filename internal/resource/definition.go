@@ -70,8 +70,11 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	Row     func(obj T, now time.Time) []any // nil: name and age
 
 	SelectableFields func(obj T) fields.Set
-	Fields           []string
-	Indexed          []string
+	// SelectableField gives one of the fields, where all of them at once are
+	// too dear for lists of many objects. SelectableFields follows from it.
+	SelectableField func(obj T, field string) string
+	Fields          []string
+	Indexed         []string
 
 	Subresources []SubresourceDefinition[S, T] // besides status
 }

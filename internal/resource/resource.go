@@ -99,6 +99,9 @@ type Resource struct {
 	// SelectableFields lists the values of field selectors besides
 	// metadata.name and metadata.namespace.
 	SelectableFields func(obj Object) fields.Set
+	// SelectableField is one of these values, where it is to be had without
+	// the others; nil else.
+	SelectableField func(obj Object, field string) string
 	// Fields are the labels that SelectableFields can return; a selector on
 	// any other is refused.
 	Fields []string
@@ -210,6 +213,14 @@ func (r *Resource) Subresource(name string) *Subresource {
 		}
 	}
 	return nil
+}
+
+// Field is the value of one selectable field.
+func (r *Resource) Field(obj Object, field string) string {
+	if r.SelectableField != nil {
+		return r.SelectableField(obj, field)
+	}
+	return r.SelectableFields(obj).Get(field)
 }
 
 // Key is the storage key of an object, as upstream's storage has it.

@@ -45,10 +45,9 @@ func indexValues(r *resource.Resource, obj resource.Object) []string {
 	if len(r.Indexed) == 0 {
 		return nil
 	}
-	fields := r.SelectableFields(obj)
 	values := make([]string, len(r.Indexed))
 	for i, field := range r.Indexed {
-		values[i] = fields[field]
+		values[i] = r.Field(obj, field)
 	}
 	return values
 }

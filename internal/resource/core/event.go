@@ -22,11 +22,11 @@ const eventTTL = time.Hour
 func Events() *resource.Resource {
 	hub := corev1.SchemeGroupVersion.WithKind("Event")
 	return resource.Define(resource.Definition[corev1.Event, *corev1.Event]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "Event",
-		Plural:       "events",
-		ShortNames:   []string{"ev"},
-		TTL:          eventTTL,
+		GroupVersion:         corev1.SchemeGroupVersion,
+		Kind:                 "Event",
+		Plural:               "events",
+		ShortNames:           []string{"ev"},
+		TTL:                  eventTTL,
 		Other:                []resource.Version{newEvents(hub)},
 		ValidateName:         func(string, bool) []string { return nil },
 		Validate:             validateEvent,
@@ -52,6 +52,7 @@ func Events() *resource.Resource {
 			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
 			"reason", "reportingComponent", "source", "type",
 		},
+		Indexed: []string{"involvedObject.name"},
 	})
 }
 

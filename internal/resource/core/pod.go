@@ -2,13 +2,13 @@ package core
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -49,8 +49,8 @@ func Pods() *resource.Resource {
 			resource.WideColumn("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
 			resource.WideColumn("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
 		},
-		Row:              podRow,
-		SelectableFields: podFields,
+		Row:             podRow,
+		SelectableField: podField,
 		Fields: []string{
 			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
 			"status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
@@ -91,26 +91,36 @@ func podSubresources() []resource.SubresourceDefinition[corev1.Pod, *corev1.Pod]
 	}
 }
 
-func podFields(p *corev1.Pod) fields.Set {
-	ips := make([]string, len(p.Status.PodIPs))
-	for i := range ips {
-		ips[i] = p.Status.PodIPs[i].IP
+// podField is the value of one selectable field.
+func podField(p *corev1.Pod, field string) string {
+	switch field {
+	case "spec.nodeName":
+		return p.Spec.NodeName
+	case "spec.restartPolicy":
+		return string(p.Spec.RestartPolicy)
+	case "spec.schedulerName":
+		return p.Spec.SchedulerName
+	case "spec.serviceAccountName":
+		return p.Spec.ServiceAccountName
+	case "spec.hostNetwork":
+		return strconv.FormatBool(p.Spec.HostNetwork)
+	case "status.phase":
+		return string(p.Status.Phase)
+	case "status.podIP":
+		if p.Status.PodIP == "" && len(p.Status.PodIPs) > 0 {
+			return p.Status.PodIPs[0].IP
+		}
+		return p.Status.PodIP
+	case "status.podIPs":
+		ips := make([]string, len(p.Status.PodIPs))
+		for i := range ips {
+			ips[i] = p.Status.PodIPs[i].IP
+		}
+		return strings.Join(ips, ",")
+	case "status.nominatedNodeName":
+		return p.Status.NominatedNodeName
 	}
-	podIP := p.Status.PodIP
-	if podIP == "" && len(ips) > 0 {
-		podIP = ips[0]
-	}
-	return fields.Set{
-		"spec.nodeName":            p.Spec.NodeName,
-		"spec.restartPolicy":       string(p.Spec.RestartPolicy),
-		"spec.schedulerName":       p.Spec.SchedulerName,
-		"spec.serviceAccountName":  p.Spec.ServiceAccountName,
-		"spec.hostNetwork":         fmt.Sprint(p.Spec.HostNetwork),
-		"status.phase":             string(p.Status.Phase),
-		"status.podIP":             podIP,
-		"status.podIPs":            strings.Join(ips, ","),
-		"status.nominatedNodeName": p.Status.NominatedNodeName,
-	}
+	return ""
 }
 
 // preparePod starts the pod's life: pending, in the class of service that its
