@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs clients that others made against a control plane of its own, as their
-# users do: controller-runtime, Helm, python3-kubernetes and
-# @kubernetes/client-node. Takes the cluster away again.
+# users do: controller-runtime, an extension API server made with
+# k8s.io/apiserver, Helm, python3-kubernetes and @kubernetes/client-node. Takes
+# the cluster away again.
 #
 #   run.sh CORACLE    the program to test
 set -euo pipefail
@@ -23,6 +24,8 @@ go build -C helm -buildvcs=false -o "$work/helm" helm.sh/helm/v4/cmd/helm
 
 echo "== controller-runtime"
 (cd controllerruntime && go vet ./... && go test -count=1 -timeout=5m ./...)
+echo "== an extension API server"
+(cd extension && go vet ./... && go test -count=1 -timeout=5m ./...)
 echo "== Helm"
 helm/run.sh "$work/helm" "$coracle" kubectl
 echo "== python3-kubernetes"

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,9 +38,12 @@ type monitors struct {
 	byGroup map[schema.GroupKind]kinds.Kind
 }
 
+// fillPatience is how long the first list of a resource may take.
+const fillPatience = 30 * time.Second
+
 // update watches what is served from now on and no longer what is not. It
 // returns the resources whose watch ended. It blocks until the stores of the
-// new ones are filled, or ctx ends.
+// new ones are filled, for fillPatience at most.
 func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []schema.GroupVersionResource, err error) {
 	byKind, byGroup := map[schema.GroupVersionKind]kinds.Kind{}, map[schema.GroupKind]kinds.Kind{}
 	wanted := map[schema.GroupVersionResource]bool{}
@@ -78,7 +82,10 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 		monitor.Close()
 	}
 	m.start()
-	cache.WaitFor(ctx, "", fresh...)
+	// An aggregated server that does not answer must not keep others waiting.
+	filled, cancel := context.WithTimeout(ctx, fillPatience)
+	defer cancel()
+	cache.WaitFor(filled, "", fresh...)
 	return ended, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,8 +88,6 @@ func (c *cluster) await(what string, ask func(ctx context.Context) bool) {
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	began := time.Now()
-	defer func() { c.Logf("%s after %s", what, time.Since(began)) }()
 	for !ask(ctx) {
 		select {
 		case <-ctx.Done():
@@ -104,16 +103,51 @@ func (c *cluster) run() {
 	listener, err := net.Listen("tcp", c.listen)
 	must(c.T, err)
 	c.listen = listener.Addr().String()
+	mortal := &mortal{Listener: listener}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- serve(ctx, listener, filepath.Join(c.files, "tls.crt"), filepath.Join(c.files, "tls.key"), os.Getenv("KUBECONFIG"), c.storage)
+		done <- serve(ctx, mortal, filepath.Join(c.files, "tls.crt"), filepath.Join(c.files, "tls.key"), os.Getenv("KUBECONFIG"), c.storage)
 	}()
 	c.stop = func() {
 		cancel()
+		mortal.kill()
 		if err := <-done; err != nil {
 			c.Errorf("the extension ended: %v", err)
 		}
+	}
+}
+
+// mortal is a listener whose connections can be broken as by a killed process:
+// the server would wait for the watches of others to end.
+type mortal struct {
+	net.Listener
+	mu    sync.Mutex // guards conns and dead
+	conns []net.Conn
+	dead  bool
+}
+
+// Accept implements net.Listener.
+func (l *mortal) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		_ = conn.Close()
+	}
+	l.conns = append(l.conns, conn)
+	return conn, nil
+}
+
+func (l *mortal) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+	for _, conn := range l.conns {
+		_ = conn.Close()
 	}
 }
 
