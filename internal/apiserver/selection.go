@@ -13,7 +13,7 @@ import (
 )
 
 // selected is what a list or watch is about: a namespace and selectors, and
-// what of them narrows the search.
+// what of them narrows the search. It is for one goroutine.
 type selected struct {
 	resource  *resource.Resource
 	namespace string // "" is all
@@ -21,6 +21,7 @@ type selected struct {
 	labels    labels.Selector
 	fields    fields.Selector
 	index     watchcache.Scope // an indexed field that is fixed; Field "" for none
+	shown     *fieldsOf        // what fields is looking at; nil without fields
 }
 
 // newSelected reads selectors (nil is everything). A field selector for a
@@ -33,7 +34,7 @@ func newSelected(r *resource.Resource, namespace string, l labels.Selector, f fi
 	if f == nil || f.Empty() {
 		return s
 	}
-	s.fields = f
+	s.fields, s.shown = f, &fieldsOf{resource: r}
 	for _, requirement := range f.Requirements() {
 		if requirement.Operator != selection.Equals && requirement.Operator != selection.DoubleEquals {
 			continue
@@ -68,7 +69,8 @@ func (s *selected) matches(e *watchcache.Entry) bool {
 	if s.fields == nil {
 		return true
 	}
-	return s.fields.Matches(fieldsOf{s.resource, e})
+	s.shown.entry = e
+	return s.fields.Matches(s.shown)
 }
 
 // inNamespace says whether an entry lies in the selected namespace.
@@ -105,10 +107,10 @@ type fieldsOf struct {
 }
 
 // Has implements fields.Fields.
-func (f fieldsOf) Has(string) bool { return true }
+func (f *fieldsOf) Has(string) bool { return true }
 
 // Get implements fields.Fields.
-func (f fieldsOf) Get(field string) string {
+func (f *fieldsOf) Get(field string) string {
 	switch field {
 	case "metadata.name":
 		return f.entry.Name
