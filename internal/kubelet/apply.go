@@ -191,6 +191,9 @@ func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtim
 		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
 	}
 	if parent != "" {
+		if err := k.applyClasses(); err != nil {
+			return fail(err)
+		}
 		if err := k.config.Groups.Apply(parent, spec.PodResources(pod, *k.config.Configuration.CPUCFSQuota), *k.config.Configuration.PodPidsLimit); err != nil {
 			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
 			return "", nil, err

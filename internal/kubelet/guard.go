@@ -68,6 +68,9 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 			}
 		}
 		k.enforceStorage(ctx)
+		if err := k.applyClasses(); err != nil {
+			log.Error(err, "The control groups of the service classes cannot be set, will try again")
+		}
 		select {
 		case <-ctx.Done():
 			return

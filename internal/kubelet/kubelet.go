@@ -64,6 +64,7 @@ type Kubelet struct {
 	started time.Time
 
 	background sync.WaitGroup // clean-up beside the workers
+	classes    classes
 
 	mu         sync.Mutex // guards what follows
 	workers    map[types.UID]*worker
@@ -151,6 +152,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
 		return fmt.Errorf("make the kubelet's folder: %w", err)
+	}
+
+	if err := k.applyClasses(); err != nil {
+		return fmt.Errorf("set up the control groups of pods: %w", err)
 	}
 
 	k.broadcaster = record.NewBroadcaster(record.WithContext(ctx))

@@ -195,9 +195,9 @@ func DefaultIP() (net.IP, error) {
 	return loopback, nil
 }
 
-// Reserved adds up what is kept for the system: systemReserved, kubeReserved
-// and the hard eviction threshold of memory.
-func Reserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
+// SystemReserved adds up what is kept for the system: systemReserved and
+// kubeReserved.
+func SystemReserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
 	total := v1.ResourceList{}
 	for _, list := range []map[string]string{c.SystemReserved, c.KubeReserved} {
 		for name, text := range list {
@@ -209,6 +209,16 @@ func Reserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
 			sum.Add(q)
 			total[v1.ResourceName(name)] = sum
 		}
+	}
+	return total, nil
+}
+
+// Reserved is what pods cannot request: what is kept for the system and the
+// hard eviction threshold of memory.
+func Reserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
+	total, err := SystemReserved(c)
+	if err != nil {
+		return nil, err
 	}
 	if text := c.EvictionHard["memory.available"]; text != "" && !strings.HasSuffix(text, "%") {
 		q, err := resource.ParseQuantity(text)
