@@ -80,7 +80,7 @@ func (f failure) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		f.checkSoon()
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
