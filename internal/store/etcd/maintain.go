@@ -13,6 +13,10 @@ import (
 // maintainEvery is how often the size of the database is looked at.
 const maintainEvery = time.Minute
 
+// reclaimPause is how long writes that are refused cannot start another
+// attempt to make room, which stops etcd while it runs.
+const reclaimPause = 5 * time.Second
+
 // sizes describes the database file.
 type sizes struct {
 	file, used, quota int64
@@ -52,12 +56,19 @@ func (e *Embedded) maintain(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
+	poke, pause := e.poke, time.NewTimer(0)
+	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-pause.C:
+			poke = e.poke
+			continue
 		case <-ticker.C:
-		case <-e.poke:
+		case <-poke:
+			poke = nil
+			pause.Reset(reclaimPause)
 		}
 		if err := e.maintainOnce(ctx, logger); err != nil && ctx.Err() == nil {
 			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
