@@ -24,6 +24,14 @@ type Usage struct {
 	PageFaults      uint64
 	MajorPageFaults uint64
 	Processes       uint64
+
+	UserNanoseconds, SystemNanoseconds uint64 // of CPUNanoseconds
+	CacheBytes, MappedBytes, SwapBytes uint64
+	PeakBytes                          uint64 // most memory since the group was made
+	MemoryFailures                     uint64 // how often the memory's limit was met
+
+	// How often and how long the group had used up its CPU quota.
+	Periods, ThrottledPeriods, ThrottledNanoseconds uint64
 }
 
 // Groups is the machine's control groups. Paths begin at the hierarchy's root.

@@ -220,7 +220,15 @@ func (k *Kernel) Usage(path string) (Usage, error) {
 		u := Usage{
 			CPUNanoseconds: cpu["usage_usec"] * 1000, MemoryBytes: number(filepath.Join(dir, "memory.current")),
 			RSSBytes: memory["anon"], PageFaults: memory["pgfault"], MajorPageFaults: memory["pgmajfault"],
-			Processes: number(filepath.Join(dir, "pids.current")),
+			Processes:       number(filepath.Join(dir, "pids.current")),
+			UserNanoseconds: cpu["user_usec"] * 1000, SystemNanoseconds: cpu["system_usec"] * 1000,
+			CacheBytes: memory["file"], MappedBytes: memory["file_mapped"], SwapBytes: number(filepath.Join(dir, "memory.swap.current")),
+			PeakBytes: number(filepath.Join(dir, "memory.peak")), MemoryFailures: table(filepath.Join(dir, "memory.events"))["max"],
+			Periods: cpu["nr_periods"], ThrottledPeriods: cpu["nr_throttled"], ThrottledNanoseconds: cpu["throttled_usec"] * 1000,
+		}
+		if path == "/" { // the root has no files of its own for these
+			all := meminfo()
+			u.MemoryBytes = less(all["MemTotal"], all["MemFree"])
 		}
 		u.WorkingSetBytes = less(u.MemoryBytes, memory["inactive_file"])
 		return u, nil
@@ -232,8 +240,35 @@ func (k *Kernel) Usage(path string) (Usage, error) {
 		RSSBytes:       memory["total_rss"], PageFaults: memory["total_pgfault"], MajorPageFaults: memory["total_pgmajfault"],
 		Processes: number(filepath.Join(k.root, "pids", path, "pids.current")),
 	}
+	ticks, quota := table(filepath.Join(k.root, "cpuacct", path, "cpuacct.stat")), table(filepath.Join(k.root, "cpu", path, "cpu.stat"))
+	u.UserNanoseconds, u.SystemNanoseconds = ticks["user"]*nanosecondsPerTick, ticks["system"]*nanosecondsPerTick
+	u.CacheBytes, u.MappedBytes, u.SwapBytes = memory["total_cache"], memory["total_mapped_file"], memory["total_swap"]
+	u.PeakBytes = number(filepath.Join(k.root, "memory", path, "memory.max_usage_in_bytes"))
+	u.MemoryFailures = number(filepath.Join(k.root, "memory", path, "memory.failcnt"))
+	u.Periods, u.ThrottledPeriods, u.ThrottledNanoseconds = quota["nr_periods"], quota["nr_throttled"], quota["throttled_time"]
 	u.WorkingSetBytes = less(u.MemoryBytes, memory["total_inactive_file"])
 	return u, nil
+}
+
+// nanosecondsPerTick is the unit of version 1's CPU times: the kernel's USER_HZ
+// is 100 on every architecture that containers run on.
+const nanosecondsPerTick = 1e7
+
+// meminfo is the machine's memory in bytes, by the names of /proc/meminfo.
+func meminfo() map[string]uint64 {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil
+	}
+	out := make(map[string]uint64)
+	for line := range strings.Lines(string(raw)) {
+		name, rest, _ := strings.Cut(line, ":")
+		if fields := strings.Fields(rest); len(fields) > 0 {
+			n, _ := strconv.ParseUint(fields[0], 10, 64)
+			out[name] = n * 1024
+		}
+	}
+	return out
 }
 
 func less(a, b uint64) uint64 {

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,7 +39,7 @@ func (t *text) add(name, kind, help string, value float64, labels ...string) {
 	if len(labels) > 0 {
 		t.b.WriteByte('}')
 	}
-	fmt.Fprintf(&t.b, " %g\n", value)
+	t.b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 }
 
 func (t *text) write(w http.ResponseWriter) {
@@ -147,50 +148,6 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	t.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", 0)
-	t.write(w)
-}
-
-func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
-	summary := s.gather(w, r)
-	if summary == nil {
-		return
-	}
-	type series struct {
-		name, kind, help string
-		value            func(c *stats.ContainerStats) (float64, bool)
-	}
-	memory := func(get func(m *stats.MemoryStats) *uint64) func(c *stats.ContainerStats) (float64, bool) {
-		return func(c *stats.ContainerStats) (float64, bool) {
-			if c.Memory == nil || get(c.Memory) == nil {
-				return 0, false
-			}
-			return float64(*get(c.Memory)), true
-		}
-	}
-	var t text
-	for _, one := range []series{
-		{"container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", func(c *stats.ContainerStats) (float64, bool) {
-			if c.CPU == nil {
-				return 0, false
-			}
-			return nano(c.CPU.UsageCoreNanoSeconds), true
-		}},
-		{"container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", memory(func(m *stats.MemoryStats) *uint64 { return m.UsageBytes })},
-		{"container_memory_working_set_bytes", "gauge", "Current working set in bytes.", memory(func(m *stats.MemoryStats) *uint64 { return m.WorkingSetBytes })},
-		{"container_memory_rss", "gauge", "Size of RSS in bytes.", memory(func(m *stats.MemoryStats) *uint64 { return m.RSSBytes })},
-		{"container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds.", func(c *stats.ContainerStats) (float64, bool) {
-			return float64(c.StartTime.UnixNano()) / 1e9, true
-		}},
-	} {
-		for _, p := range summary.Pods {
-			for i := range p.Containers {
-				c := &p.Containers[i]
-				if value, ok := one.value(c); ok {
-					t.add(one.name, one.kind, one.help, value, "container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
-				}
-			}
-		}
-	}
 	t.write(w)
 }
 

@@ -51,6 +51,8 @@ type Backend interface {
 	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*url.URL, error)
 	RunCommand(ctx context.Context, containerID string, command []string) ([]byte, error)
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Summary, error)
+	// Groups are the machine and the control groups of its pods.
+	Groups(ctx context.Context) (Machine, []Group, error)
 	ProbeCounts() map[probe.Count]int
 	// Configuration is what /configz shows.
 	Configuration() any
