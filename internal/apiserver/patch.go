@@ -78,6 +78,9 @@ func (q *request) readPatch() (*patch, codec.Output, error) {
 		}
 	}
 	if p.kind == types.ApplyYAMLPatchType {
+		if _, plain := plainJSON(p.body); plain {
+			return p, o, nil
+		}
 		if _, err := yaml.YAMLToJSON(p.body); err != nil {
 			return nil, o, apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
 		}
@@ -296,22 +299,18 @@ func strategicError(err error) error {
 // applied carries out a server-side apply.
 func (q *request) applied(p *patch, current *watchcache.Entry) (resource.Object, error) {
 	if q.server.Managers == nil {
-		return nil, errUnsupportedMediaType(q.patchTypes()[:len(q.patchTypes())-1])
+		return nil, errUnsupportedMediaType(slices.DeleteFunc(q.patchTypes(), func(t string) bool { return strings.HasPrefix(t, "application/apply-") }))
 	}
-	configuration := map[string]any{}
-	body, err := yaml.YAMLToJSON(p.body)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &configuration)
-	}
+	configuration, plain, err := p.configuration()
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	force := p.options.Force != nil && *p.options.Force
 	obj, err := q.server.Managers.Apply(q.managedKind(), objectOf(current), configuration, p.options.FieldManager, force)
 	if err != nil {
-		return nil, err
+		return nil, configurationError(err)
 	}
-	if p.wantsStrict() {
+	if p.wantsStrict() && !plain {
 		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {
 			if p.options.FieldValidation == metav1.FieldValidationStrict {
 				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
