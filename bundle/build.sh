@@ -12,16 +12,21 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 out=${BUNDLE_DIR:-$root/bin/bundle}
-packages=(gcc libc6-dev pkg-config libseccomp-dev busybox-static)
+packages=(gcc libc6-dev pkg-config libseccomp-dev busybox-static mksh)
 
 say() { echo "bundle: $*" >&2; }
+
+# shell is the static one of the package mksh. BusyBox's own shell prefers its
+# built-in commands to those of the image, and its wget, linked statically to
+# glibc, crashes when it looks up a name.
+shell() { dpkg -L mksh | grep -- '-linux-musl/bin/mksh$'; }
 
 inputs() {
 	{
 		go version
 		go env GOARCH
 		find "$here" "$root/examples/frontend" -type f | LC_ALL=C sort | xargs sha256sum
-		sha256sum /bin/busybox
+		sha256sum /bin/busybox "$(shell)"
 	} | sha256sum | cut -d' ' -f1
 }
 
@@ -87,11 +92,11 @@ say "packing images"
 	-user 65535:65535 -entrypoint /pause "/pause=$out/.work/pause"
 links=()
 for applet in $(/bin/busybox --list); do
-	case $applet in busybox | wget) ;; *) links+=("/bin/$applet->busybox") ;; esac
+	case $applet in busybox | wget | sh) ;; *) links+=("/bin/$applet->busybox") ;; esac
 done
-links+=("/bin/wget->/frontend")
+links+=("/bin/wget->/frontend" "/bin/sh->mksh")
 "$out/.work/mkimage" -o "$out/images/frontend.tar" -name coracle.internal/frontend:1.0 -arch "$arch" \
-	-ports 80/tcp -entrypoint /frontend "/frontend=$out/.work/frontend" "/bin/busybox=/bin/busybox" "${links[@]}"
+	-ports 80/tcp -entrypoint /frontend "/frontend=$out/.work/frontend" "/bin/busybox=/bin/busybox" "/bin/mksh=$(shell)" "${links[@]}"
 
 rm -rf "$out/.work"
 echo "$want" >"$out/.inputs"

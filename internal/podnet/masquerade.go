@@ -16,6 +16,8 @@ func table(name string) *nftables.Table {
 // the node's pods send out of the cluster the node's address:
 //
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
+//
+// The table has the guard of the loopback addresses, too.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -24,6 +26,7 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	t := conn.AddTable(table(n.config.Name))
 	conn.DelTable(t)
 	t = conn.AddTable(table(n.config.Name))
+	n.guardLoopback(conn, t)
 	chain := conn.AddChain(&nftables.Chain{
 		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,

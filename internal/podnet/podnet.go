@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // Config says whose network this is.
@@ -74,6 +75,11 @@ func (n *Network) Configure(podCIDRs []string) error {
 	}
 	if err := n.masquerade(prefixes); err != nil {
 		return fmt.Errorf("masquerading of the pods' traffic: %w", err)
+	}
+	if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+		if err := n.routeLoopback(); err != nil {
+			return err
+		}
 	}
 	content, err := n.conflist(prefixes)
 	if err != nil {

@@ -91,12 +91,18 @@ func configureAndRemove(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: Bridge("t")}}
-	if err := netlink.LinkAdd(bridge); err != nil {
+	for range 2 {
+		if err := n.routeLoopback(); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	bridge, err := netlink.LinkByName(Bridge("t"))
+	if err != nil {
 		t.Error(err)
 		return
 	}
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0", MasterIndex: bridge.Index}, PeerName: "v1"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0", MasterIndex: bridge.Attrs().Index}, PeerName: "v1"}); err != nil {
 		t.Error(err)
 	}
 	if err := os.MkdirAll(n.config.LeaseDir, 0o755); err != nil {

@@ -92,7 +92,7 @@ func (r ruleset) fixed(f family, clusterCIDR netip.Prefix) {
 		rule{f.destinationVmap(serviceIPs)},
 		rule{f.destinationVmap(hostPortIPs)},
 		rule{f.notLoopback(), fibLocal(false), f.portVmap(serviceNodePorts)},
-		rule{f.notLoopback(), fibLocal(false), f.portVmap(hostPorts)},
+		f.hostPortJump(),
 	)
 	for _, hook := range []string{"filter-input", "filter-forward", "filter-output"} {
 		r.chains[hook] = []rule{
@@ -211,6 +211,16 @@ func (r ruleset) endpoints(f family, chain, id string, protocol v1.Protocol, aff
 	r.chains[chain] = append(r.chains[chain], balanceChains(chains)...)
 }
 
+// hostPortJump leads what is for any address of the node to its host ports.
+// The loopback address is one of them in IPv4 only: no kernel routes ::1 to
+// another interface.
+func (f family) hostPortJump() rule {
+	if f.size == 4 {
+		return rule{fibLocal(false), f.portVmap(hostPorts)}
+	}
+	return rule{f.notLoopback(), fibLocal(false), f.portVmap(hostPorts)}
+}
+
 func (r ruleset) hostPort(f family, k proxy.HostPortKey, pod netip.AddrPort) {
 	chain := fmt.Sprintf("hp-%s-%d", strings.ToLower(string(k.Protocol)), k.Port)
 	if k.Address.IsValid() {
@@ -219,7 +229,11 @@ func (r ruleset) hostPort(f family, k proxy.HostPortKey, pod netip.AddrPort) {
 	} else {
 		r.elements[hostPorts][key{protocol: k.Protocol, port: k.Port}] = target(chain)
 	}
-	r.chains[chain] = []rule{{f.dnatTo(pod)}}
+	if f.size == 4 {
+		// The pod could not answer a loopback address.
+		r.chains[chain] = []rule{{f.sourcePrefix(loopback4, expr.CmpOpEq), setMark()}}
+	}
+	r.chains[chain] = append(r.chains[chain], rule{f.dnatTo(pod)})
 	r.elements[hairpin][key{source: pod.Addr(), address: pod.Addr(), protocol: k.Protocol, port: pod.Port()}] = ""
 }
 

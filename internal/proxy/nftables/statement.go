@@ -164,9 +164,11 @@ func fibLocal(source bool) statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
 }
 
+var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+
 // notLoopback matches destinations out of 127.0.0.0/8 and ::1.
 func (f family) notLoopback() statement {
-	p := netip.MustParsePrefix("127.0.0.0/8")
+	p := loopback4
 	if f.size == 16 {
 		p = netip.MustParsePrefix("::1/128")
 	}
