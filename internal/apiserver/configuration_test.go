@@ -18,7 +18,7 @@ func TestConfiguration(t *testing.T) {
 		{`{"a":1.5}`, false, map[string]any{"a": 1.5}},
 		{`{"a":"\n"}`, false, map[string]any{"a": "\n"}},
 		{`{a: 1}`, false, map[string]any{"a": int64(1)}},
-		{`{"<<":{"a":1}}`, false, map[string]any{"a": int64(1)}},
+		{`{"<<":{"a":1}}`, false, map[string]any{"<<": map[string]any{"a": int64(1)}}},
 	} {
 		got, plain, err := (&patch{body: []byte(test.body)}).configuration()
 		if err != nil || plain != test.plain || !reflect.DeepEqual(got, test.want) {

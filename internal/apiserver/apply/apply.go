@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -45,7 +44,7 @@ func New(schemas Schemas) *Managers {
 type tracker struct {
 	fields      *managedfields.FieldManager
 	shape       *shape // nil if only the merging knows how the objects differ
-	version     string
+	version     *resource.Version
 	subresource string
 	outcomes    outcomes
 }
@@ -128,15 +127,9 @@ func (m *Managers) Apply(k apiserver.ManagedKind, live resource.Object, configur
 		return nil, err
 	}
 	if live == nil {
-		live = k.Resource.Hub().New()
-	} else {
-		live = live.DeepCopyObject().(resource.Object)
+		return t.merge(k.Resource.Hub().New(), configuration, manager, force)
 	}
-	merged, err := t.fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
-	if err != nil {
-		return nil, err
-	}
-	return merged.(resource.Object), nil
+	return t.apply(live, configuration, manager, force)
 }
 
 func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
@@ -153,7 +146,7 @@ func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("track fields of %s: %w", k.Resource.Plural, err)
 	}
-	made := &tracker{fields: fields, version: k.Version.GroupVersion.String(), subresource: k.Subresource}
+	made := &tracker{fields: fields, version: k.Version, subresource: k.Subresource}
 	if sample := k.Version.New(); k.Version.Hub {
 		if value, err := types.ObjectToTyped(sample, typed.AllowDuplicates); err == nil {
 			made.shape = shapeOf(value, reflect.TypeOf(sample))

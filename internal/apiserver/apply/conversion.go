@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,10 +41,30 @@ func (c conversion) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 		return nil, runtime.NewNotRegisteredGVKErrForTarget(c.resource.Plural, gv.WithKind(c.resource.Kind), target)
 	}
 	obj, err := c.typed(in, from)
-	if err != nil || from == to {
-		return obj, err
+	if err != nil {
+		return nil, err
+	}
+	if from == to {
+		return withoutManagers(obj), nil
 	}
 	return to.From(from.ToHub(obj))
+}
+
+// withoutManagers returns an object without its managed fields, which nobody
+// owns, so that the merging does not walk through them. It shares the rest.
+func withoutManagers(obj resource.Object) resource.Object {
+	v := reflect.ValueOf(obj).Elem()
+	if len(obj.GetManagedFields()) == 0 || v.Kind() != reflect.Struct {
+		return obj
+	}
+	if _, custom := obj.(*unstructured.Unstructured); custom {
+		return obj
+	}
+	bare := reflect.New(v.Type())
+	bare.Elem().Set(v)
+	made := bare.Interface().(resource.Object)
+	made.SetManagedFields(nil)
+	return made
 }
 
 func (c conversion) find(gv schema.GroupVersion) *resource.Version {

@@ -114,13 +114,14 @@ func (t *tracker) describe(live, obj resource.Object, manager string) (w write, 
 // so many that the oldest are merged, all of the version that is written, and
 // none twice.
 func (t *tracker) countable(before []metav1.ManagedFieldsEntry) bool {
+	version := t.version.GroupVersion.String()
 	const few = 9 // one below the number at which entries of updates are merged
 	if len(before) > few || before != nil && len(before) == 0 {
 		return false
 	}
 	for i := range before {
 		e := &before[i]
-		if e.APIVersion != t.version || e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
+		if e.APIVersion != version || e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 			return false
 		}
 		for j := range i {

@@ -1,0 +1,104 @@
+package apply
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// An applied configuration can change only what it names and what its manager
+// applied the last time. So only the outermost fields that hold these, and the
+// metadata, go through the merging:
+//
+//	live ─┬─ metadata, touched fields ── merging with the configuration ─┐
+//	      └─ everything else ────────────────────────────────────────────┴─► result
+//
+// The merging turns each field that it is given into a typed value, compares
+// it, and back: for a label of a pod that would be the whole pod.
+
+// narrowed is the outermost fields that an apply may change, as fields of the
+// Go type.
+type narrowed struct {
+	fields []int
+	rest   bool // there are other fields
+}
+
+// narrow finds what an apply may change; ok is false if it is everything.
+func (t *tracker) narrow(live resource.Object, configuration map[string]any, manager string) (n narrowed, ok bool) {
+	managers := live.GetManagedFields()
+	if t.shape == nil || manager == "kubectl" || len(managers) == 0 || !t.countable(managers) {
+		return n, false // kubectl takes over what it once applied on the client's side
+	}
+	names := map[string]bool{"metadata": true}
+	for name := range configuration {
+		names[name] = true
+	}
+	for i := range managers {
+		e := &managers[i]
+		if e.Manager != manager || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != t.subresource {
+			continue
+		}
+		var owned fieldpath.Set
+		if owned.FromJSON(e.FieldsV1.GetRawReader()) != nil {
+			return n, false
+		}
+		owned.Iterate(func(path fieldpath.Path) {
+			if len(path) > 0 && path[0].FieldName != nil {
+				names[*path[0].FieldName] = true
+			}
+		})
+	}
+	for _, f := range t.shape.fields {
+		if len(f.index) != 1 {
+			continue // kind and apiVersion
+		}
+		if names[f.entry.JsonName] {
+			n.fields = append(n.fields, f.index[0])
+			delete(names, f.entry.JsonName)
+		} else {
+			n.rest = true
+		}
+	}
+	delete(names, "kind")
+	delete(names, "apiVersion")
+	return n, n.rest && len(names) == 0
+}
+
+// copy takes the fields of one object for another.
+func (n narrowed) copy(to, from resource.Object) {
+	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for _, i := range n.fields {
+		target.Field(i).Set(source.Field(i))
+	}
+}
+
+// apply merges a configuration into a live object of the version that is
+// applied, and leaves live as it is.
+func (t *tracker) apply(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
+	n, ok := t.narrow(live, configuration, manager)
+	if !ok {
+		return t.merge(live.DeepCopyObject().(resource.Object), configuration, manager, force)
+	}
+	part := t.version.New()
+	n.copy(part, live)
+	merged, err := t.merge(part.DeepCopyObject().(resource.Object), configuration, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	whole := live.DeepCopyObject().(resource.Object)
+	n.copy(whole, merged)
+	t.version.Default(whole)
+	return whole, nil
+}
+
+func (t *tracker) merge(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
+	merged, err := t.fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	return merged.(resource.Object), nil
+}
