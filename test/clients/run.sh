@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs clients that others made against a control plane of its own, as their
-# users do: controller-runtime, an extension API server made with
+# users do: client-go, controller-runtime, an extension API server made with
 # k8s.io/apiserver, Helm, python3-kubernetes and @kubernetes/client-node. Takes
 # the cluster away again.
 #
@@ -22,6 +22,8 @@ go build -C helm -buildvcs=false -o "$work/helm" helm.sh/helm/v4/cmd/helm
 (cd node && npm ci --silent --no-audit --no-fund)
 "$coracle" up --name="$name" --nodes=0 --data-dir="$work/data" --kubeconfig="$KUBECONFIG"
 
+echo "== client-go"
+(cd clientgo && go vet ./... && go test -count=1 -timeout=5m ./...)
 echo "== controller-runtime"
 (cd controllerruntime && go vet ./... && go test -count=1 -timeout=5m ./...)
 echo "== an extension API server"

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/disk"
 	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -134,7 +135,7 @@ func TestScaleClient(t *testing.T) {
 	must(t, err)
 	d := memory.NewMemCacheClient(c.Discovery())
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(d)
-	scales, err := scale.NewForConfig(restConfig, mapper, dynamicPath, scale.NewDiscoveryScaleKindResolver(d))
+	scales, err := scale.NewForConfig(restConfig, mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
 	must(t, err)
 
 	s, err := scales.Scales(ns).Get(ctx, deployments.GroupResource(), "web", metav1.GetOptions{})
@@ -142,7 +143,7 @@ func TestScaleClient(t *testing.T) {
 	if s.Spec.Replicas != 0 || s.Status.Selector != "app=web" {
 		t.Errorf("scale: %+v", s)
 	}
-	s.Spec.Replicas = 2
+	s.ResourceVersion, s.Spec.Replicas = "", 2
 	_, err = scales.Scales(ns).Update(ctx, deployments.GroupResource(), s, metav1.UpdateOptions{})
 	must(t, err)
 	s, err = scales.Scales(ns).Patch(ctx, deployments, "web", types.MergePatchType, []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{})
@@ -163,12 +164,4 @@ func TestScaleClient(t *testing.T) {
 	if err == nil {
 		t.Error("an old scale was taken")
 	}
-}
-
-// dynamicPath is where the scale client finds a group's resources.
-func dynamicPath(version schema.GroupVersion) string {
-	if version.Group == "" {
-		return "/api"
-	}
-	return "/apis"
 }

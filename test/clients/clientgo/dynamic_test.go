@@ -87,8 +87,8 @@ func TestMetadataClient(t *testing.T) {
 
 	got, err := resource.Get(ctx, "web", metav1.GetOptions{})
 	must(t, err)
-	if got.UID != d.UID || got.Kind != "PartialObjectMetadata" {
-		t.Errorf("got %s %s, want the metadata of %s", got.Kind, got.UID, d.UID)
+	if got.UID != d.UID || got.Generation != 1 {
+		t.Errorf("got %+v, want the metadata of %s", got.ObjectMeta, d.UID)
 	}
 	w, err := resource.Watch(ctx, metav1.ListOptions{LabelSelector: "by=metadata"})
 	must(t, err)
