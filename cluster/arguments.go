@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -32,21 +33,38 @@ func (c *Cluster) parseArguments() error {
 		c.api.KubeletCAFile = filepath.Join(c.api.CertDir, pki.ClusterAuthority+".crt")
 	}
 
+	c.etcd = component.NewEtcd(o.DataDir)
+	if o.Ports.Etcd != 0 {
+		c.etcd.ClientURL = fmt.Sprintf("http://127.0.0.1:%d", o.Ports.Etcd)
+	}
+	if err := errors.Join(
+		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
+		parse("etcd", c.etcd.AddFlags, o.EtcdArgs),
+	); err != nil {
+		return err
+	}
+	// Whoever shares the data with other processes takes turns with them; it
+	// has one name for all its life, so that after a crash it goes on at once.
+	shared := len(c.api.EtcdServers) > 0 || c.etcd.Shared()
+	identity := fmt.Sprintf("%s_%s_%x", o.NodeName, o.Name, sha256.Sum256([]byte(o.DataDir)))[:len(o.NodeName)+len(o.Name)+10]
+
 	c.manager = component.NewControllerManager()
 	m := c.manager.Options
 	m.AllocateNodeCIDRs = true
 	m.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
 	m.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
-	c.manager.Leader.LeaderElect = false // there is one of each in the process
+	c.manager.Leader.LeaderElect, c.manager.Leader.Identity = shared, identity
 
 	c.scheduler = component.NewScheduler()
-	c.scheduler.Leader.LeaderElect = false
+	c.scheduler.Leader.LeaderElect, c.scheduler.Leader.Identity = shared, identity
+	c.manager.Serving.BindAddress, c.manager.Serving.Port = "127.0.0.1", o.Ports.Manager
+	c.scheduler.Serving.BindAddress, c.scheduler.Serving.Port = "127.0.0.1", o.Ports.Scheduler
 
 	return errors.Join(
-		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
 		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
 		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),
 		c.api.Validate(),
+		c.etcd.Validate(),
 	)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +32,7 @@ type Cluster struct {
 	keys       *pki.Directory
 	admin      *pki.Certificate
 	api        *component.APIServerFlags
+	etcd       *component.Etcd
 	manager    *component.ControllerManager
 	scheduler  *component.Scheduler
 	node       *node // nil without one
@@ -55,7 +55,7 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	var err error
-	if c.keys, err = pki.Open(filepath.Join(o.DataDir, "pki"), clock.RealClock{}); err != nil {
+	if c.keys, err = pki.Open(c.api.CertDir, clock.RealClock{}); err != nil {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)
 	}
 	c.manager.Options.RootCA = c.keys.Cluster().PEM()
@@ -66,6 +66,12 @@ func New(o Options) (*Cluster, error) {
 		signing.ClusterSigningCertFile = c.keys.File(pki.ClusterAuthority + ".crt")
 		signing.ClusterSigningKeyFile = c.keys.File(pki.ClusterAuthority + ".key")
 	}
+	if err := c.serveWithOwnKeys("kube-controller-manager", &c.manager.Serving); err != nil {
+		return nil, err
+	}
+	if err := c.serveWithOwnKeys("kube-scheduler", &c.scheduler.Serving); err != nil {
+		return nil, err
+	}
 	if c.admin, err = c.keys.Issue(pki.Admin()); err != nil {
 		return nil, err
 	}
@@ -75,6 +81,17 @@ func New(o Options) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// serveWithOwnKeys lets a component serve with a certificate of the cluster,
+// which stays valid, and trust the cluster's client certificates.
+func (c *Cluster) serveWithOwnKeys(name string, s *component.Serving) error {
+	certificate, err := c.keys.Issue(pki.Component(name))
+	if err != nil {
+		return err
+	}
+	s.GetCertificate, s.ClientCA = certificate.GetCertificate, c.keys.Cluster().VerifyOptions
+	return nil
 }
 
 // APIReady is closed once the API server answers.
@@ -159,13 +176,12 @@ func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store
 		})
 		return external, nil
 	}
-	config := etcd.Config{Dir: filepath.Join(c.options.DataDir, "etcd")}
-	if port := c.options.Ports.Etcd; port != 0 {
-		config.ClientURL = fmt.Sprintf("http://127.0.0.1:%d", port)
+	if c.etcd.Shared() {
+		c.options.Progress("waiting for enough members of the etcd cluster " + c.etcd.InitialCluster)
 	}
-	embedded, err := etcd.Embed(c.log.Context(ctx, "etcd"), config)
+	embedded, err := etcd.Embed(c.log.Context(ctx, "etcd"), c.etcd.Config)
 	if err != nil {
-		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+		return nil, fmt.Errorf("start etcd in %s: %w", c.etcd.Dir, err)
 	}
 	c.options.Progress("etcd is up")
 	c.run(g, ctx, "etcd", embedded.Run)

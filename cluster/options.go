@@ -25,6 +25,8 @@ import (
 type Ports struct {
 	Secure         int // API server, HTTPS
 	Etcd           int // etcd's client port on loopback; 0 is a unix socket in the data directory
+	Manager        int // controller manager's health and metrics, HTTPS on loopback; 0 is none
+	Scheduler      int // scheduler's likewise
 	Kubelet        int // HTTPS
 	KubeletHealthz int // loopback
 	ProxyHealthz   int
@@ -72,6 +74,8 @@ type Options struct {
 
 	// Arguments for the components, as name=value of upstream's flags.
 	APIServerArgs, ControllerManagerArgs, SchedulerArgs, KubeletArgs, ProxyArgs []string
+	// EtcdArgs are etcd's own flags, for the embedded one.
+	EtcdArgs []string
 
 	// Progress is told what is up; nil is fine.
 	Progress func(stage string)

@@ -98,7 +98,7 @@ func takeAway(ctx context.Context, registry host.Registry, rec host.Record, keep
 	runDir := cluster.RunDir(rec.Name)
 	err := errors.Join(
 		host.UnmountBelow(rec.DataDir, runDir),
-		host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx),
+		registry.Locked(func() error { return host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx) }),
 	)
 	if err != nil { // what is still mounted must not be removed
 		return err

@@ -30,7 +30,7 @@ type upFlags struct {
 	foreground                                  bool
 	etcdServers                                 []string
 	apiserver, controllerManager, schedulerArgs []string
-	kubelet, proxy                              []string
+	kubelet, proxy, etcd                        []string
 	timeout                                     time.Duration
 }
 
@@ -67,6 +67,7 @@ func upCommand() *cobra.Command {
 	fs.StringArrayVar(&f.schedulerArgs, "scheduler-arg", nil, "flag for the scheduler")
 	fs.StringArrayVar(&f.kubelet, "kubelet-arg", nil, "flag for the kubelet")
 	fs.StringArrayVar(&f.proxy, "proxy-arg", nil, "flag for the proxy")
+	fs.StringArrayVar(&f.etcd, "etcd-arg", nil, "flag of etcd for the embedded one, as quota-backend-bytes=1073741824")
 	return cmd
 }
 
@@ -165,11 +166,12 @@ func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options
 		WithoutNode: f.nodes == 0, ContainerRuntimeEndpoint: f.runtimeEndpoint, CNIConfDir: f.cniConfDir,
 		NFTable: d.NFTable, CgroupRoot: d.Cgroup,
 		Ports: cluster.Ports{
-			Secure: f.securePort, Etcd: d.EtcdPort, Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
+			Secure: f.securePort, Etcd: d.EtcdPort, Manager: d.ControllerManagerPort, Scheduler: d.SchedulerPort,
+			Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
 			ProxyHealthz: d.ProxyHealthz, ProxyMetrics: d.ProxyMetrics, DNS: d.DNS,
 		},
 		APIServerArgs: f.apiserver, ControllerManagerArgs: f.controllerManager, SchedulerArgs: f.schedulerArgs,
-		KubeletArgs: f.kubelet, ProxyArgs: f.proxy,
+		KubeletArgs: f.kubelet, ProxyArgs: f.proxy, EtcdArgs: f.etcd,
 	}
 	if o.DataDir == "" {
 		if o.DataDir = rec.DataDir; o.DataDir == "" {
@@ -272,7 +274,11 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 		return failedStart(err)
 	case <-c.APIReady():
 	}
-	previous, err := host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
+	var previous string
+	err = registry.Locked(func() (err error) {
+		previous, err = host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
+		return err
+	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), stop(cancel, ended))
 	}

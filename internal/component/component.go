@@ -23,6 +23,9 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		flag := fs.Lookup(name)
 		if flag == nil {
+			if component == "etcd" {
+				return fmt.Errorf("--etcd-arg=%s: the embedded etcd has no flag --%s; it has %s", a, name, names(fs))
+			}
 			return fmt.Errorf("--%s-arg=%s: the %s has no flag --%s; see coracle %s --help", component, a, component, name, component)
 		}
 		if !given {
@@ -36,6 +39,13 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 		}
 	}
 	return nil
+}
+
+// names lists the flags of a set.
+func names(fs *pflag.FlagSet) string {
+	var all []string
+	fs.VisitAll(func(f *pflag.Flag) { all = append(all, f.Name) })
+	return strings.Join(all, ", ")
 }
 
 // hostName is the name of a node: the one given, or else the host's.

@@ -15,29 +15,26 @@ import (
 
 // ControllerManager runs all controllers, while it leads.
 type ControllerManager struct {
-	Kubeconfig  string
-	BindAddress string
-	Port        int
-	RootCAFile  string
-	Options     *controller.Options
-	Leader      leader.Options
+	Kubeconfig string
+	Serving    Serving
+	RootCAFile string
+	Options    *controller.Options
+	Leader     leader.Options
 }
 
 // NewControllerManager returns upstream's defaults.
 func NewControllerManager() *ControllerManager {
 	return &ControllerManager{
-		BindAddress: "0.0.0.0",
-		Port:        10257,
-		Options:     controller.DefaultOptions(),
-		Leader:      leader.DefaultOptions("kube-controller-manager"),
+		Serving: newServing(10257),
+		Options: controller.DefaultOptions(),
+		Leader:  leader.DefaultOptions("kube-controller-manager"),
 	}
 }
 
 // AddFlags binds the flags.
 func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "where the API server is and who this is")
-	fs.StringVar(&m.BindAddress, "bind-address", m.BindAddress, "address of /healthz and /metrics")
-	fs.IntVar(&m.Port, "secure-port", m.Port, "port of /healthz and /metrics; 0 is none")
+	m.Serving.addFlags(fs)
 	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "authority that pods trust the API server by")
 	m.Options.AddFlags(fs, controller.Names(all.Controllers()))
 	m.Leader.AddFlags(fs)
@@ -54,13 +51,11 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
 	}
-	return together(ctx,
-		func(ctx context.Context) error { return m.RunWith(ctx, provider) },
-		health{component: "kube-controller-manager", address: m.BindAddress, port: m.Port}.run,
-	)
+	return m.RunWith(ctx, provider)
 }
 
-// RunWith runs the controllers with clients of the given provider.
+// RunWith runs the controllers with clients of the given provider, and the
+// server of their health.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
 	own, err := provider.As("system:kube-controller-manager", "system:authenticated")
 	if err != nil {
@@ -69,5 +64,8 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	runner := controller.Runner{
 		Provider: provider, Controllers: all.Controllers(), Options: m.Options, Informers: ctx,
 	}
-	return leader.Run(ctx, m.Leader, own.Kubernetes, runner.Run)
+	return together(ctx,
+		func(ctx context.Context) error { return leader.Run(ctx, m.Leader, own.Kubernetes, runner.Run) },
+		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own) },
+	)
 }

@@ -13,28 +13,25 @@ import (
 
 // Scheduler assigns pods to nodes, while it leads.
 type Scheduler struct {
-	Kubeconfig  string
-	BindAddress string
-	Port        int
-	Name        string
-	Leader      leader.Options
+	Kubeconfig string
+	Serving    Serving
+	Name       string
+	Leader     leader.Options
 }
 
 // NewScheduler returns upstream's defaults.
 func NewScheduler() *Scheduler {
 	return &Scheduler{
-		BindAddress: "0.0.0.0",
-		Port:        10259,
-		Name:        scheduler.DefaultName,
-		Leader:      leader.DefaultOptions("kube-scheduler"),
+		Serving: newServing(10259),
+		Name:    scheduler.DefaultName,
+		Leader:  leader.DefaultOptions("kube-scheduler"),
 	}
 }
 
 // AddFlags binds the flags.
 func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "where the API server is and who this is")
-	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress, "address of /healthz and /metrics")
-	fs.IntVar(&s.Port, "secure-port", s.Port, "port of /healthz and /metrics; 0 is none")
+	s.Serving.addFlags(fs)
 	fs.StringVar(&s.Name, "scheduler-name", s.Name, "schedulerName of the pods that this scheduler takes")
 	s.Leader.AddFlags(fs)
 }
@@ -45,19 +42,20 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx,
-		func(ctx context.Context) error { return s.RunWith(ctx, provider) },
-		health{component: "kube-scheduler", address: s.BindAddress, port: s.Port}.run,
-	)
+	return s.RunWith(ctx, provider)
 }
 
-// RunWith schedules with a client of the given provider.
+// RunWith schedules with a client of the given provider, and serves its health.
 func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error {
 	own, err := provider.As("system:kube-scheduler", "system:authenticated")
 	if err != nil {
 		return err
 	}
-	return leader.Run(ctx, s.Leader, own.Kubernetes, func(ctx context.Context) error {
+	work := func(ctx context.Context) error {
 		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64()}).Run(ctx)
-	})
+	}
+	return together(ctx,
+		func(ctx context.Context) error { return leader.Run(ctx, s.Leader, own.Kubernetes, work) },
+		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own) },
+	)
 }

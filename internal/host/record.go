@@ -130,8 +130,9 @@ func (r Registry) Delete(name string) error {
 	return nil
 }
 
-// Locked runs f while no other process of this machine plans a cluster, so
-// that two that start at once never choose the same slot.
+// Locked runs f while no other process of this machine plans a cluster or
+// changes a kubeconfig, so that two that start at once never choose the same
+// slot and never lose each other's contexts. It must not be nested.
 func (r Registry) Locked(f func() error) error {
 	dir, err := os.Open(filepath.Dir(r.root)) // outlives the registry's own folders
 	if err != nil {
@@ -165,6 +166,7 @@ func FreeSlot(all []Record, name string, free func(slot int) bool) int {
 // for. Slot 0 has upstream's ports; the others are moved by twenty a slot.
 type Defaults struct {
 	SecurePort, EtcdPort                      int
+	ControllerManagerPort, SchedulerPort      int
 	KubeletPort, KubeletHealthz               int
 	ProxyHealthz, ProxyMetrics                int
 	DNS                                       int
@@ -174,7 +176,7 @@ type Defaults struct {
 // InnerPortsFree reports whether nobody listens on the ports of these defaults
 // that no flag of its own moves: all but the API server's.
 func (d Defaults) InnerPortsFree() bool {
-	for _, port := range []int{d.EtcdPort, d.KubeletPort, d.KubeletHealthz, d.ProxyHealthz, d.ProxyMetrics, d.DNS} {
+	for _, port := range []int{d.EtcdPort, d.ControllerManagerPort, d.SchedulerPort, d.KubeletPort, d.KubeletHealthz, d.ProxyHealthz, d.ProxyMetrics, d.DNS} {
 		if PortsFree("", map[string]int{"": port}) != nil {
 			return false
 		}
@@ -190,6 +192,7 @@ func DefaultsOf(name string, slot int) Defaults {
 	move := 20 * slot
 	d := Defaults{
 		SecurePort: 6443 + slot, EtcdPort: 2379 + move,
+		ControllerManagerPort: 10257 + move, SchedulerPort: 10259 + move,
 		KubeletPort: 10250 + move, KubeletHealthz: 10248 + move,
 		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: 10053 + move,
 		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),

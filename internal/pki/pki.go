@@ -109,6 +109,11 @@ func (d *Directory) Issue(p Profile) (*Certificate, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	unlock, err := lockDirectory(d.path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	c := d.certificates[p.Name]
 	if c == nil {
 		c = &Certificate{base: d.file(p.Name), authority: authority}
@@ -150,6 +155,12 @@ func (d *Directory) check(log klog.Logger) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	unlock, err := lockDirectory(d.path)
+	if err != nil {
+		log.Error(err, "Cannot look after the certificates, trying again", "directory", d.path)
+		return
+	}
+	defer unlock()
 	for name, c := range d.certificates {
 		changed, err := c.check(now)
 		if err != nil {

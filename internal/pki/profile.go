@@ -68,6 +68,13 @@ func Node(name string) Profile {
 	return User("kubelet-client-"+name, "system:node:"+name, "system:nodes")
 }
 
+// Component is what a component of that name serves its health and metrics
+// with, on this machine.
+func Component(name string) Profile {
+	return Profile{Name: name + "-server", CommonName: name, DNSNames: []string{"localhost"},
+		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, Server: true}
+}
+
 // User is a client certificate kept under the file name given.
 func User(file, name string, groups ...string) Profile {
 	return Profile{Name: file, CommonName: name, Organization: groups, Client: true}

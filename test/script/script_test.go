@@ -54,7 +54,7 @@ func TestSessions(t *testing.T) {
 				if failing, ok := env.T().(interface{ Failed() bool }); ok && failing.Failed() {
 					tell(t, binary, name, home)
 				}
-				for _, n := range []string{name, name + "-2"} {
+				for _, n := range []string{name, name + "-2", name + "-3"} {
 					down := exec.Command(binary, "down", "--name="+n)
 					down.Env = append(os.Environ(), "HOME="+home)
 					if out, err := down.CombinedOutput(); err != nil {

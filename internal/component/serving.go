@@ -1,0 +1,146 @@
+package component
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/client"
+)
+
+// Serving is the HTTPS server of a component that is none itself: /healthz,
+// /livez and /readyz for everybody, /metrics and /debug/pprof/ for whom the
+// API server lets read those paths.
+type Serving struct {
+	BindAddress  string
+	Port         int // 0 is none
+	CertFile     string
+	KeyFile      string
+	ClientCAFile string
+	// AlwaysAllowPaths are served without asking the API server.
+	AlwaysAllowPaths []string
+	Profiling        bool
+
+	// GetCertificate serves; nil is CertFile, or else a certificate that the
+	// component signs itself.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// ClientCA verifies client certificates; nil is ClientCAFile, or else the
+	// authority that the API server publishes.
+	ClientCA x509request.VerifyOptionFunc
+}
+
+func newServing(port int) Serving {
+	return Serving{
+		BindAddress: "0.0.0.0", Port: port, Profiling: true,
+		AlwaysAllowPaths: []string{"/healthz", "/readyz", "/livez"},
+	}
+}
+
+func (s *Serving) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress, "address of /healthz and /metrics")
+	fs.IntVar(&s.Port, "secure-port", s.Port, "port of /healthz and /metrics; 0 is none")
+	fs.StringVar(&s.CertFile, "tls-cert-file", s.CertFile, "certificate to serve with (default: one that the component signs itself)")
+	fs.StringVar(&s.KeyFile, "tls-private-key-file", s.KeyFile, "key of --tls-cert-file")
+	fs.StringVar(&s.ClientCAFile, "client-ca-file", s.ClientCAFile, "authority of client certificates (default: that which the API server publishes)")
+	fs.StringSliceVar(&s.AlwaysAllowPaths, "authorization-always-allow-paths", s.AlwaysAllowPaths, "paths that everybody may read")
+	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
+}
+
+// run serves until ctx ends. own is the component's identity.
+func (s *Serving) run(ctx context.Context, component string, own *client.Client) error {
+	if s.Port == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)))
+	if err != nil {
+		return fmt.Errorf("port %d of the %s is taken: stop what listens there, or choose another with --secure-port (%w)", s.Port, component, err)
+	}
+	defer func() { _ = listener.Close() }()
+	certificate, err := s.certificate()
+	if err != nil {
+		return err
+	}
+	access, err := s.newAccess(ctx, own)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: access.guard(s.handlers()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
+	}
+	return together(ctx, access.run, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
+		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (s *Serving) handlers() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handlers := map[string]http.Handler{"/metrics": promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		handlers[path] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	}
+	if s.Profiling {
+		addProfiles(handlers)
+	}
+	mux := http.NewServeMux()
+	for path, handler := range handlers {
+		mux.Handle(path, handler)
+	}
+	return mux
+}
+
+// certificate is what to serve with. One of the component's own is made when
+// the first client asks.
+func (s *Serving) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if s.GetCertificate != nil && s.CertFile == "" {
+		return s.GetCertificate, nil
+	}
+	if s.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
+	}
+	own := sync.OnceValues(func() (*tls.Certificate, error) {
+		cert, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		return &pair, err
+	})
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() }, nil
+}
+
+// together runs functions until one fails or ctx ends, and waits for all.
+func together(ctx context.Context, run ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, r := range run {
+		g.Go(func() error { return r(ctx) })
+	}
+	return g.Wait()
+}
