@@ -186,6 +186,10 @@ func (c *binder) find(ctx context.Context, claim *v1.PersistentVolumeClaim) erro
 	if v := match(claim, volumes, waits && !nodeKnown); v != nil {
 		return c.bind(ctx, v, claim)
 	}
+	// The assignment is a change of the claim, which queues it again.
+	if assigned, err := c.assignDefaultClass(ctx, claim); assigned || err != nil {
+		return err
+	}
 	switch {
 	case waits && !nodeKnown:
 		c.env.Events.Event(claim, v1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storage "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -92,4 +93,40 @@ func TestBindsAndReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, state, "gone, Released")
+}
+
+// A claim without a class gets the default one that comes later; one that
+// wants no class keeps that.
+func TestDefaultClassThatComesLater(t *testing.T) {
+	none := ""
+	without := claim("without", "2Gi")
+	without.Spec.StorageClassName = &none
+	c := controllertest.New(t, claim("c", "2Gi"), without)
+	c.Run(New)
+	core := c.Fake.CoreV1()
+	class := func(name string) string {
+		claim, err := core.PersistentVolumeClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if claim.Spec.StorageClassName == nil {
+			return string(claim.Status.Phase) + " unset"
+		}
+		return fmt.Sprintf("%s %q", claim.Status.Phase, *claim.Spec.StorageClassName)
+	}
+	both := func() string { return class("c") + ", " + class("without") }
+	controllertest.Eventually(t, both, `Pending unset, Pending ""`)
+	for i, marked := range []string{"true", "false", "true"} {
+		_, err := c.Fake.StorageV1().StorageClasses().Create(t.Context(), &storage.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprint("class-", i), Annotations: map[string]string{isDefaultClass: marked},
+				CreationTimestamp: metav1.Unix(int64(100-i), 0),
+			},
+			Provisioner: noProvisioner,
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.Eventually(t, both, `Pending "class-0", Pending ""`)
 }
