@@ -217,6 +217,7 @@ func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtim
 	if err != nil {
 		return fail(err)
 	}
+	k.metrics.startedPods.Inc()
 	klog.FromContext(ctx).V(3).Info("Created sandbox", "sandbox", id, "took", time.Since(began))
 	if ip := response.GetStatus().GetNetwork().GetIp(); ip != "" {
 		ips = append(ips, ip)

@@ -123,14 +123,15 @@ func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Fre
 		grace = min(gracePeriod(ranked[0].Pod, nil), max(int64(k.config.Configuration.EvictionMaxPodGracePeriod), 1))
 	}
 	message, annotations := evict.Message(t, free, ranked[0])
-	k.evictPod(ranked[0].Pod, message, annotations, grace)
+	k.evictPod(ranked[0].Pod, t.Signal, message, annotations, grace)
 }
 
-func (k *Kubelet) evictPod(pod *v1.Pod, message string, annotations map[string]string, grace int64) {
+func (k *Kubelet) evictPod(pod *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
 	w := k.worker(pod.UID)
 	if w == nil {
 		return
 	}
+	k.metrics.evictions.WithLabelValues(signal).Inc()
 	k.recorder.AnnotatedEventf(reference(pod), annotations, v1.EventTypeWarning, "Evicted", "%s", message)
 	w.evict(status.Cause{Reason: "Evicted", Message: message}, &grace, &v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message, ObservedGeneration: pod.Generation})
@@ -151,8 +152,8 @@ func (k *Kubelet) enforceStorage(ctx context.Context) {
 		if uses == nil {
 			uses = k.uses(ctx)
 		}
-		if message := evict.Exceeds(pod, uses.disk(pod)); message != "" {
-			k.evictPod(pod, message, nil, 1)
+		if signal, message := evict.Exceeds(pod, uses.disk(pod)); message != "" {
+			k.evictPod(pod, signal, message, nil, 1)
 		}
 	}
 }

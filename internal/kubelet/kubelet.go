@@ -65,6 +65,7 @@ type Kubelet struct {
 
 	background sync.WaitGroup // clean-up beside the workers
 	classes    classes
+	metrics    *metrics
 
 	mu         sync.Mutex // guards what follows
 	workers    map[types.UID]*worker
@@ -89,6 +90,7 @@ func New(config Config) (*Kubelet, error) {
 		lost:    make(chan *cri.Summary, 64),
 		workers: make(map[types.UID]*worker),
 		mirrors: make(map[string]*v1.Pod),
+		metrics: newMetrics(),
 	}
 	capacity, err := config.Machine.Capacity()
 	if err != nil {
@@ -144,6 +146,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the container runtime for its version: %w", err)
 	}
+	k.runtime, k.images = measured{k.runtime, k.metrics}, measuredImages{k.images, k.metrics}
 	k.runtimeName = version.GetRuntimeName()
 	k.started = time.Now()
 	k.puller = image.NewPuller(k.images, k.parallelPulls())
@@ -165,6 +168,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.broadcaster.StartRecordingToSink(newEventSink(ctx, k.config.Client.Kubernetes.CoreV1().Events(""), *c.EventRecordQPS, c.EventBurst))
 	}
 	k.recorder = k.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: k.config.NodeName})
+	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	k.prober = probe.New(k.runner, k.recorder, containerReference, k.wake)
 	k.prober.Start(ctx)
 	k.node = node.NewReporter(k.nodeConfig(version.GetRuntimeVersion()))

@@ -226,6 +226,9 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); w.showFrom.After(now) {
 		return st
 	}
+	if before := w.previous(pod); before.Phase != v1.PodRunning && st.Phase == v1.PodRunning && st.StartTime != nil {
+		w.k.metrics.podStart.Observe(time.Since(st.StartTime.Time).Seconds())
+	}
 	if shown := w.shown(pod); shown != nil && !removed {
 		remove := ended && pod.DeletionTimestamp != nil && !source.IsStatic(pod)
 		w.k.writer.Set(ctx, shown, st, remove)

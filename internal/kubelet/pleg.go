@@ -63,7 +63,9 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 				timer.Reset(0)
 			}
 		case <-timer.C:
+			began := time.Now()
 			now, err := cri.List(ctx, k.runtime)
+			k.metrics.relist.Observe(time.Since(began).Seconds())
 			if err != nil {
 				log.Error(err, "Listing the runtime's containers failed")
 				k.node.RuntimeDown(err)

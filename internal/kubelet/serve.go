@@ -54,7 +54,7 @@ func (k *Kubelet) newServer(_ context.Context) (*server.Server, error) {
 	return server.Listen(server.Config{
 		Backend: backend{k}, NodeName: k.config.NodeName, Address: c.Address, Port: c.Port,
 		HealthzAddress: c.HealthzBindAddress, HealthzPort: *c.HealthzPort, GetCertificate: getCertificate,
-		Authenticator: authn, Authorizer: authz, Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler, SystemLogs: systemLogs,
+		Metrics: k.metrics.registry, Authenticator: authn, Authorizer: authz, Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler, SystemLogs: systemLogs,
 	})
 }
 

@@ -76,6 +76,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return failed
 	}
 	k.recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
+	k.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
 	k.background.Add(1)
 	go func() {
 		defer k.background.Done()

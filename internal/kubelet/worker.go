@@ -211,7 +211,9 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.mail:
 		case <-timer.C:
 		}
+		began := time.Now()
 		next, done, err := w.step(ctx)
+		w.k.metrics.podWorker.WithLabelValues("sync").Observe(time.Since(began).Seconds())
 		if done || ctx.Err() != nil {
 			return
 		}

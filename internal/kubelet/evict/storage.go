@@ -37,29 +37,29 @@ func Limited(pod *v1.Pod) bool {
 	})
 }
 
-// Exceeds says what the pod uses more of than it may, as the status of the
-// pod evicted for it tells; "" if nothing.
-func Exceeds(pod *v1.Pod, use *Disk) string {
+// Exceeds says what the pod uses more of than it may, as the metrics count it
+// and as the status of the pod evicted for it tells; "" if nothing.
+func Exceeds(pod *v1.Pod, use *Disk) (signal, message string) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero() {
 			continue
 		}
 		if use.Volumes[v.Name] > v.EmptyDir.SizeLimit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			return "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.Total() > limit.Value() {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > limit.Value() {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+			return "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // The annotations of the event about an eviction.

@@ -37,14 +37,14 @@ func TestExceeds(t *testing.T) {
 		"pod":       {"2Mi", map[string]int64{"a": mib, "b": mib}, map[string]int64{"free": 1}, `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `},
 		"unlimited": {"", map[string]int64{"a": 1 << 40}, map[string]int64{"free": 1 << 40}, ""},
 	} {
-		if got := Exceeds(storagePod(test.limit), &Disk{Containers: test.containers, Volumes: test.volumes}); got != test.want {
+		if _, got := Exceeds(storagePod(test.limit), &Disk{Containers: test.containers, Volumes: test.volumes}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 	two := storagePod("1Mi")
 	two.Spec.Containers[1].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("9Mi")}
 	want := `Container a exceeded its local ephemeral storage limit "1Mi". `
-	if got := Exceeds(two, &Disk{Containers: map[string]int64{"a": 2 * mib}}); got != want {
+	if _, got := Exceeds(two, &Disk{Containers: map[string]int64{"a": 2 * mib}}); got != want {
 		t.Errorf("container: %q, want %q", got, want)
 	}
 }

@@ -176,6 +176,7 @@ func (r *Reporter) register(ctx context.Context) error {
 	node.Status = Status(facts, &v1.NodeStatus{})
 	created, err := nodes.Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
+		r.tell(transitions(&v1.NodeStatus{}, &node.Status))
 		r.seen(ctx, created)
 		return nil
 	}
@@ -260,7 +261,6 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 	if !Changed(&node.Status, &after.Status) && time.Since(*reported) < r.config.ReportFrequency {
 		return nil
 	}
-	before, now := readiness(&node.Status), readiness(&after.Status)
 	written, _, err := nodeutil.PatchNodeStatus(r.config.Client.Kubernetes.CoreV1(), types.NodeName(r.config.Name), node, after)
 	if apierrors.IsNotFound(err) && r.config.Register {
 		return r.register(ctx)
@@ -269,19 +269,20 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 		return err
 	}
 	*reported = time.Now()
-	if before != now && r.config.Recorder != nil {
-		reason := "NodeNotReady"
-		if now == v1.ConditionTrue {
-			reason = "NodeReady"
-		}
-		r.config.Recorder.Eventf(Reference(r.config.Name), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.config.Name, reason)
-	}
+	r.tell(transitions(&node.Status, &after.Status))
 	r.mu.Lock()
 	if r.node == node {
 		r.node = written
 	}
 	r.mu.Unlock()
 	return nil
+}
+
+// tell records an event for each change of the node's conditions.
+func (r *Reporter) tell(reasons []string) {
+	for _, reason := range reasons {
+		r.config.Recorder.Eventf(Reference(r.config.Name), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.config.Name, reason)
+	}
 }
 
 // Reference names the node in events.

@@ -85,6 +85,39 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
+// transitions names the changes of conditions between two statuses, as events
+// do. That a new node is not ready is no news.
+func transitions(before, after *v1.NodeStatus) []string {
+	status := func(s *v1.NodeStatus, t v1.NodeConditionType) v1.ConditionStatus {
+		for _, c := range s.Conditions {
+			if c.Type == t {
+				return c.Status
+			}
+		}
+		return ""
+	}
+	var out []string
+	for _, c := range []struct {
+		condition v1.NodeConditionType
+		yes, no   string
+	}{
+		{v1.NodeMemoryPressure, "NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+		{v1.NodeDiskPressure, "NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+		{v1.NodePIDPressure, "NodeHasInsufficientPID", "NodeHasSufficientPID"},
+		{v1.NodeReady, "NodeReady", "NodeNotReady"},
+	} {
+		old, now := status(before, c.condition), status(after, c.condition)
+		switch {
+		case old == now, c.condition == v1.NodeReady && old == "" && now != v1.ConditionTrue:
+		case now == v1.ConditionTrue:
+			out = append(out, c.yes)
+		default:
+			out = append(out, c.no)
+		}
+	}
+	return out
+}
+
 // merge keeps the extended resources that others have put on the node.
 func merge(previous, own v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}

@@ -74,7 +74,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		gauge("kubelet_running_containers", "Number of containers currently running", float64(n), prometheus.Labels{"container_state": state})
 	}
 	gauge("kubelet_node_name", "The node's name. The count is always 1.", 1, prometheus.Labels{"node": s.config.NodeName})
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	promhttp.HandlerFor(prometheus.Gatherers{registry, s.config.Metrics}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 func nano(p *uint64) float64 {

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -72,6 +73,7 @@ type Config struct {
 	HealthzAddress string
 	HealthzPort    int32 // 0: none
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Metrics        prometheus.Gatherer // what the kubelet counts of its own work
 	Authenticator  authenticator.Request
 	Authorizer     authorizer.Authorizer
 	Debugging      bool // exec, logs and the like
