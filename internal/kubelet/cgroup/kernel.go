@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,7 +131,9 @@ func inheritCPUs(hierarchy, path string) error {
 func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
 	at := k.root
 	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
-		_ = write(filepath.Join(at, "cgroup.subtree_control"), "+cpu +cpuset +memory +pids +io")
+		if err := delegate(at); err != nil {
+			return err
+		}
 		at = filepath.Join(at, element)
 		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -159,6 +162,44 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 		return write(filepath.Join(at, "pids.max"), strconv.FormatInt(pids, 10))
 	}
 	return nil
+}
+
+// needed are the controllers of version 2 that pods cannot do without, wanted
+// those that they get where the kernel has them.
+var (
+	needed = []string{"cpu", "memory", "pids"}
+	wanted = []string{"cpuset", "io", "hugetlb"}
+)
+
+// delegate gives the groups below dir their controllers.
+func delegate(dir string) error {
+	given := fields(filepath.Join(dir, "cgroup.subtree_control"))
+	there := fields(filepath.Join(dir, "cgroup.controllers"))
+	for _, controller := range needed {
+		if slices.Contains(given, controller) {
+			continue
+		}
+		if !slices.Contains(there, controller) {
+			return fmt.Errorf("control group %s does not have the controller %s: it is off in the kernel, or not delegated to the container that this runs in", dir, controller)
+		}
+		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+controller); err != nil {
+			return fmt.Errorf("%w (a group that has processes of its own cannot give controllers to those below it)", err)
+		}
+	}
+	for _, controller := range wanted {
+		if slices.Contains(there, controller) && !slices.Contains(given, controller) {
+			_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+controller)
+		}
+	}
+	return nil
+}
+
+func fields(path string) []string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(raw))
 }
 
 // Weight maps the shares of version 1 (2 to 262144) to the weights of version
