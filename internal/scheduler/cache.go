@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -28,15 +29,16 @@ type placed struct {
 }
 
 func newCache(selectors func(*v1.Pod) []framework.Matcher) *clusterCache {
-	return &clusterCache{
+	c := &clusterCache{
 		cluster: framework.Cluster{
 			ByName: map[string]*framework.Node{}, Namespaces: map[string]map[string]string{},
 			Images: map[string]framework.Image{}, Selectors: selectors,
-			WithAffinity: map[*framework.Node]struct{}{}, WithAntiAffinity: map[*framework.Node]struct{}{},
 		},
 		nodes: map[string]*framework.Node{},
 		pods:  map[types.UID]placed{},
 	}
+	c.cluster.Census = framework.NewCensus(maps.Values(c.nodes))
+	return c
 }
 
 func (c *clusterCache) node(name string) *framework.Node {
@@ -52,6 +54,9 @@ func (c *clusterCache) setNode(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.node(node.Name)
+	if n.Node == nil || !maps.Equal(n.Node.Labels, node.Labels) {
+		c.cluster.ForgetDomains()
+	}
 	if n.Node == nil {
 		c.cluster.Nodes = append(c.cluster.Nodes, n)
 		c.cluster.ByName[node.Name] = n
@@ -69,6 +74,7 @@ func (c *clusterCache) deleteNode(name string) {
 	if !ok || n.Node == nil {
 		return
 	}
+	c.cluster.ForgetDomains()
 	c.countImages(n.Node, -1)
 	n.Node = nil
 	delete(c.cluster.ByName, name)
@@ -131,6 +137,9 @@ func (c *clusterCache) forget(uid types.UID) {
 func (c *clusterCache) setNamespace(name string, labels map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !maps.Equal(c.cluster.Namespaces[name], labels) {
+		c.cluster.Census.Forget()
+	}
 	c.cluster.Namespaces[name] = labels
 }
 
@@ -138,17 +147,16 @@ func (c *clusterCache) deleteNamespace(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.cluster.Namespaces, name)
+	c.cluster.Census.Forget()
 }
 
 // place and remove are called with the lock held.
 func (c *clusterCache) place(pod *framework.Pod, node string, assumed bool) {
-	if old, ok := c.pods[pod.Pod.UID]; ok && old.node != node {
-		c.remove(pod.Pod.UID)
-	}
+	c.remove(pod.Pod.UID)
 	n := c.node(node)
 	n.AddPod(pod)
 	c.pods[pod.Pod.UID] = placed{pod, node, assumed}
-	c.trackAffinity(n, pod)
+	c.cluster.Census.Count(n, pod, 1)
 }
 
 func (c *clusterCache) remove(uid types.UID) {
@@ -159,26 +167,8 @@ func (c *clusterCache) remove(uid types.UID) {
 	delete(c.pods, uid)
 	n := c.nodes[p.node]
 	n.RemovePod(uid)
-	c.trackAffinity(n, p.pod)
+	c.cluster.Census.Count(n, p.pod, -1)
 	if n.Node == nil && len(n.Pods) == 0 {
 		delete(c.nodes, p.node)
-	}
-}
-
-// trackAffinity keeps the sets of nodes that run pods with affinity, after
-// changed was put on n or taken off it.
-func (c *clusterCache) trackAffinity(n *framework.Node, changed *framework.Pod) {
-	if !changed.HasAffinity() {
-		return
-	}
-	delete(c.cluster.WithAffinity, n)
-	delete(c.cluster.WithAntiAffinity, n)
-	for _, p := range n.Pods {
-		if p.HasAffinity() {
-			c.cluster.WithAffinity[n] = struct{}{}
-		}
-		if len(p.RequiredAntiAffinity) > 0 {
-			c.cluster.WithAntiAffinity[n] = struct{}{}
-		}
 	}
 }

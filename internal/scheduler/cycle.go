@@ -60,6 +60,7 @@ func (p *profile) choose(pod *framework.Pod, cluster *framework.Cluster, start i
 	return pick(feasible, p.rate(pod, cluster, feasible), random), next, nil
 }
 
+// feasible returns enough nodes that pass every filter, or why none does.
 func (p *profile) feasible(pod *framework.Pod, cluster *framework.Cluster, start int) ([]*framework.Node, map[string]*framework.Failure, int) {
 	checks := make([]framework.NodeFilter, 0, len(p.filters))
 	for _, f := range p.filters {
@@ -70,14 +71,21 @@ func (p *profile) feasible(pod *framework.Pod, cluster *framework.Cluster, start
 	total := len(cluster.Nodes)
 	enough := sampleSize(total)
 	feasible := make([]*framework.Node, 0, min(enough, total))
-	failures := map[string]*framework.Failure{}
+	failed := make([]*framework.Failure, 0, total)
 	visited := 0
 	for ; visited < total && len(feasible) < enough; visited++ {
 		node := cluster.Nodes[(start+visited)%total]
-		if failure := firstFailure(checks, node); failure != nil {
-			failures[node.Name] = failure
-		} else {
+		failure := firstFailure(checks, node)
+		if failure == nil {
 			feasible = append(feasible, node)
+		}
+		failed = append(failed, failure)
+	}
+	var failures map[string]*framework.Failure
+	if len(feasible) == 0 {
+		failures = make(map[string]*framework.Failure, len(failed))
+		for i, failure := range failed {
+			failures[cluster.Nodes[(start+i)%total].Name] = failure
 		}
 	}
 	next := 0

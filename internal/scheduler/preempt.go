@@ -110,16 +110,7 @@ func withNode(c *framework.Cluster, old, replacement *framework.Node) *framework
 	view.Nodes[slices.Index(c.Nodes, old)] = replacement
 	view.ByName = maps.Clone(c.ByName)
 	view.ByName[replacement.Name] = replacement
-	replace := func(set map[*framework.Node]struct{}) map[*framework.Node]struct{} {
-		if _, ok := set[old]; !ok {
-			return set
-		}
-		set = maps.Clone(set)
-		delete(set, old)
-		set[replacement] = struct{}{}
-		return set
-	}
-	view.WithAffinity, view.WithAntiAffinity = replace(c.WithAffinity), replace(c.WithAntiAffinity)
+	view.Instead = &framework.Instead{Old: old, Replacement: replacement}
 	return &view
 }
 

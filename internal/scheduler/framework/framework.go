@@ -62,10 +62,38 @@ type Cluster struct {
 	Selectors func(pod *v1.Pod) []Matcher
 	// Images counts on how many nodes each image is, and its size in bytes.
 	Images map[string]Image
-	// WithAffinity and WithAntiAffinity are the nodes that run a pod with
-	// (required or preferred) pod affinity, and with required anti-affinity.
-	WithAffinity, WithAntiAffinity map[*Node]struct{}
+	// Census counts the pods on the nodes.
+	Census *Census
+	// Instead is a node that a trial puts in the place of another, with other
+	// pods; nil in the cluster as it is.
+	Instead *Instead
+	domains map[string]map[string]int
 }
+
+// Instead is a replacement of a node. The labels are the same.
+type Instead struct{ Old, Replacement *Node }
+
+// Domains returns the values that the nodes have of a topology key, with how
+// many nodes have each.
+func (c *Cluster) Domains(key string) map[string]int {
+	values, ok := c.domains[key]
+	if !ok {
+		values = map[string]int{}
+		for _, n := range c.Nodes {
+			if value, has := n.Node.Labels[key]; has {
+				values[value]++
+			}
+		}
+		if c.domains == nil {
+			c.domains = map[string]map[string]int{}
+		}
+		c.domains[key] = values
+	}
+	return values
+}
+
+// ForgetDomains must be called when nodes come, go or change their labels.
+func (c *Cluster) ForgetDomains() { c.domains = nil }
 
 // Matcher is the part of a label selector that plugins use.
 type Matcher interface {

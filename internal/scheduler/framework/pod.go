@@ -31,6 +31,7 @@ type Pod struct {
 // AffinityTerm is a parsed v1.PodAffinityTerm.
 type AffinityTerm struct {
 	TopologyKey string
+	key         string // which pods the term speaks of
 	selector    labels.Selector
 	namespaces  map[string]bool
 	nsSelector  labels.Selector // nil: only the names
@@ -87,11 +88,6 @@ func NewPod(pod *v1.Pod) *Pod {
 	return p
 }
 
-// HasAffinity reports whether other pods' placement must look at this one.
-func (p *Pod) HasAffinity() bool {
-	return len(p.RequiredAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0 || len(p.RequiredAntiAffinity) > 0
-}
-
 func hostPort(port v1.ContainerPort) HostPort {
 	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
 	if h.IP == "" {
@@ -141,6 +137,7 @@ func newTerm(pod *v1.Pod, term *v1.PodAffinityTerm) AffinityTerm {
 	} else if len(term.Namespaces) == 0 {
 		t.namespaces[pod.Namespace] = true
 	}
+	t.key = termKey(&t)
 	return t
 }
 

@@ -21,36 +21,49 @@ type Plugin struct {
 // Name implements framework.Filter and framework.Score.
 func (Plugin) Name() string { return Name }
 
-// domain is one value of a topology key.
-type domain struct{ key, value string }
+// domains are values of topology keys.
+type domains map[string]map[string]int64
+
+func (d domains) add(n *framework.Node, key string, count int64) {
+	value, ok := n.Node.Labels[key]
+	if !ok {
+		return
+	}
+	if d[key] == nil {
+		d[key] = map[string]int64{}
+	}
+	d[key][value] += count
+}
 
 // Filter implements framework.Filter.
 func (Plugin) Filter(pod *framework.Pod, cluster *framework.Cluster) framework.NodeFilter {
 	existing := forbiddenByOthers(pod, cluster)
-	anti := countMatches(pod.RequiredAntiAffinity, cluster, anyTerm)
-	affinity := countMatches(pod.RequiredAffinity, cluster, allTerms)
 	if len(existing) == 0 && len(pod.RequiredAntiAffinity) == 0 && len(pod.RequiredAffinity) == 0 {
 		return nil
 	}
+	anti, affinity := countAny(pod.RequiredAntiAffinity, cluster), countAll(pod.RequiredAffinity, cluster)
 	// the first pod of a group that wants to be near its own kind may go anywhere
 	first := len(affinity) == 0 && len(pod.RequiredAffinity) > 0 && matchesAll(pod.RequiredAffinity, pod, cluster)
+	far := &framework.Failure{Plugin: Name, Unresolvable: true, Reasons: []string{"node(s) didn't match pod affinity rules"}}
+	near := &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't match pod anti-affinity rules"}}
+	unwanted := &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't satisfy existing pods anti-affinity rules"}}
 	return func(n *framework.Node) *framework.Failure {
 		for i := range pod.RequiredAffinity {
 			key := pod.RequiredAffinity[i].TopologyKey
 			value, ok := n.Node.Labels[key]
-			if !ok || (affinity[domain{key, value}] == 0 && !first) {
-				return &framework.Failure{Plugin: Name, Unresolvable: true, Reasons: []string{"node(s) didn't match pod affinity rules"}}
+			if !ok || (affinity[key][value] == 0 && !first) {
+				return far
 			}
 		}
 		for i := range pod.RequiredAntiAffinity {
 			key := pod.RequiredAntiAffinity[i].TopologyKey
-			if value, ok := n.Node.Labels[key]; ok && anti[domain{key, value}] > 0 {
-				return &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't match pod anti-affinity rules"}}
+			if value, ok := n.Node.Labels[key]; ok && anti[key][value] > 0 {
+				return near
 			}
 		}
-		for d := range existing {
-			if value, ok := n.Node.Labels[d.key]; ok && value == d.value {
-				return &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't satisfy existing pods anti-affinity rules"}}
+		for key, values := range existing {
+			if value, ok := n.Node.Labels[key]; ok && values[value] > 0 {
+				return unwanted
 			}
 		}
 		return nil
@@ -59,48 +72,40 @@ func (Plugin) Filter(pod *framework.Pod, cluster *framework.Cluster) framework.N
 
 // forbiddenByOthers returns the domains where a running pod's required
 // anti-affinity speaks of this pod.
-func forbiddenByOthers(pod *framework.Pod, cluster *framework.Cluster) map[domain]int {
-	out := map[domain]int{}
-	for n := range cluster.WithAntiAffinity {
-		if n.Node == nil {
+func forbiddenByOthers(pod *framework.Pod, cluster *framework.Cluster) domains {
+	out := domains{}
+	for carried := range cluster.Carried() {
+		if carried.Role != framework.RequiredAntiAffinity || !carried.Term.Matches(pod.Pod, cluster.Namespaces) {
 			continue
 		}
-		for _, other := range n.Pods {
-			for i := range other.RequiredAntiAffinity {
-				term := &other.RequiredAntiAffinity[i]
-				if value, ok := n.Node.Labels[term.TopologyKey]; ok && term.Matches(pod.Pod, cluster.Namespaces) {
-					out[domain{term.TopologyKey, value}]++
-				}
-			}
+		for n, count := range carried.Nodes() {
+			out.add(n, carried.Term.TopologyKey, count)
 		}
 	}
 	return out
 }
 
-type matchRule bool
-
-const (
-	anyTerm  matchRule = false // a pod counts for each term that it matches
-	allTerms matchRule = true  // a pod counts only when it matches every term
-)
-
-// countMatches counts the running pods that the terms speak of, by domain.
-func countMatches(terms []framework.AffinityTerm, cluster *framework.Cluster, rule matchRule) map[domain]int {
-	if len(terms) == 0 {
-		return nil
+// countAny counts the running pods that the terms speak of, by domain. A pod
+// counts for each term that it matches.
+func countAny(terms []framework.AffinityTerm, cluster *framework.Cluster) domains {
+	out := domains{}
+	for i := range terms {
+		for n, count := range cluster.TermsTally(terms[i : i+1]).Nodes() {
+			out.add(n, terms[i].TopologyKey, count)
+		}
 	}
-	out := map[domain]int{}
-	for _, n := range cluster.Nodes {
-		for _, other := range n.Pods {
-			if rule == allTerms && !matchesAll(terms, other, cluster) {
-				continue
-			}
-			for i := range terms {
-				value, ok := n.Node.Labels[terms[i].TopologyKey]
-				if ok && (rule == allTerms || terms[i].Matches(other.Pod, cluster.Namespaces)) {
-					out[domain{terms[i].TopologyKey, value}]++
-				}
-			}
+	return out
+}
+
+// countAll counts the running pods that match every term, by domain.
+func countAll(terms []framework.AffinityTerm, cluster *framework.Cluster) domains {
+	out := domains{}
+	if len(terms) == 0 {
+		return out
+	}
+	for n, count := range cluster.TermsTally(terms).Nodes() {
+		for i := range terms {
+			out.add(n, terms[i].TopologyKey, count)
 		}
 	}
 	return out

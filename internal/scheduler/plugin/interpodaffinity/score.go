@@ -23,51 +23,45 @@ func (p Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, _ []*frame
 	return rate, normalizeRange
 }
 
-func (p Plugin) weights(pod *framework.Pod, cluster *framework.Cluster) map[string]map[string]int64 {
-	out := map[string]map[string]int64{}
-	add := func(term *framework.AffinityTerm, weight int64, subject *framework.Pod, node *framework.Node) {
-		value, ok := node.Node.Labels[term.TopologyKey]
-		if !ok || weight == 0 || !term.Matches(subject.Pod, cluster.Namespaces) {
-			return
-		}
-		if out[term.TopologyKey] == nil {
-			out[term.TopologyKey] = map[string]int64{}
-		}
-		out[term.TopologyKey][value] += weight
-	}
-	if len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0 {
-		for _, n := range cluster.Nodes {
-			for _, other := range n.Pods {
-				for i := range pod.PreferredAffinity {
-					add(&pod.PreferredAffinity[i].AffinityTerm, pod.PreferredAffinity[i].Weight, other, n)
-				}
-				for i := range pod.PreferredAntiAffinity {
-					add(&pod.PreferredAntiAffinity[i].AffinityTerm, -pod.PreferredAntiAffinity[i].Weight, other, n)
-				}
+func (p Plugin) weights(pod *framework.Pod, cluster *framework.Cluster) domains {
+	out := domains{}
+	own := func(terms []framework.WeightedTerm, sign int64) {
+		for i := range terms {
+			term := []framework.AffinityTerm{terms[i].AffinityTerm}
+			for n, count := range cluster.TermsTally(term).Nodes() {
+				out.add(n, term[0].TopologyKey, sign*terms[i].Weight*count)
 			}
 		}
 	}
-	hard := p.HardPodAffinityWeight
-	if hard == 0 {
-		hard = defaultHardWeight
-	}
-	for n := range cluster.WithAffinity {
-		if n.Node == nil {
+	own(pod.PreferredAffinity, 1)
+	own(pod.PreferredAntiAffinity, -1)
+	for carried := range cluster.Carried() {
+		weight := p.weight(carried)
+		if weight == 0 || !carried.Term.Matches(pod.Pod, cluster.Namespaces) {
 			continue
 		}
-		for _, other := range n.Pods {
-			for i := range other.RequiredAffinity {
-				add(&other.RequiredAffinity[i], hard, pod, n)
-			}
-			for i := range other.PreferredAffinity {
-				add(&other.PreferredAffinity[i].AffinityTerm, other.PreferredAffinity[i].Weight, pod, n)
-			}
-			for i := range other.PreferredAntiAffinity {
-				add(&other.PreferredAntiAffinity[i].AffinityTerm, -other.PreferredAntiAffinity[i].Weight, pod, n)
-			}
+		for n, count := range carried.Nodes() {
+			out.add(n, carried.Term.TopologyKey, weight*count)
 		}
 	}
 	return out
+}
+
+// weight is what a running pod's term counts for when this pod matches it.
+func (p Plugin) weight(carried *framework.Carried) int64 {
+	switch carried.Role {
+	case framework.RequiredAffinity:
+		if p.HardPodAffinityWeight != 0 {
+			return p.HardPodAffinityWeight
+		}
+		return defaultHardWeight
+	case framework.PreferredAffinity:
+		return carried.Weight
+	case framework.PreferredAntiAffinity:
+		return -carried.Weight
+	default:
+		return 0
+	}
 }
 
 // normalizeRange maps the smallest rating to 0 and the largest to MaxScore.

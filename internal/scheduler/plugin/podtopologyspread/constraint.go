@@ -86,15 +86,26 @@ func tolerated(pod *v1.Pod, taint *v1.Taint) bool {
 	return false
 }
 
-// matching counts the pods on a node that the constraint speaks of.
-func (c *constraint) matching(n *framework.Node, namespace string) int64 {
-	var count int64
-	for _, p := range n.Pods {
-		if p.Pod.Namespace == namespace && p.Pod.DeletionTimestamp == nil && c.matches.Matches(p.Pod.Labels) {
-			count++
-		}
+// tally counts the pods that the constraint speaks of, node by node.
+func (c *constraint) tally(cluster *framework.Cluster, namespace string) *framework.Tally {
+	key := ""
+	if selector, ok := c.matches.(interface {
+		String() string
+		Requirements() (labels.Requirements, bool)
+	}); ok {
+		key = "spread " + namespace + " " + framework.SelectorKey(selector)
 	}
-	return count
+	return cluster.Tally(key, func(p *framework.Pod) bool {
+		return p.Pod.Namespace == namespace && p.Pod.DeletionTimestamp == nil && c.matches.Matches(p.Pod.Labels)
+	})
+}
+
+// countsEverywhere reports whether the pods of every node that has the
+// constraint's key count, whatever else the node is.
+func (c *constraint) countsEverywhere(pod *v1.Pod, constraints []constraint) bool {
+	affinity := pod.Spec.Affinity
+	return len(constraints) == 1 && len(pod.Spec.NodeSelector) == 0 && (affinity == nil || affinity.NodeAffinity == nil) &&
+		(c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy == v1.NodeInclusionPolicyIgnore)
 }
 
 func hasAllKeys(n *framework.Node, constraints []constraint) bool {

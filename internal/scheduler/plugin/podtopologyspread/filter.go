@@ -31,6 +31,12 @@ func (Plugin) Filter(pod *framework.Pod, cluster *framework.Cluster) framework.N
 		Plugin:  Name,
 		Reasons: []string{"node(s) didn't match pod topology spread constraints"},
 	}
+	self := make([]int64, len(constraints)) // what the pod itself adds to its domain
+	for i := range constraints {
+		if constraints[i].matches.Matches(pod.Pod.Labels) {
+			self[i] = 1
+		}
+	}
 	return func(n *framework.Node) *framework.Failure {
 		for i := range constraints {
 			c := &constraints[i]
@@ -38,11 +44,7 @@ func (Plugin) Filter(pod *framework.Pod, cluster *framework.Cluster) framework.N
 			if !ok {
 				return missing
 			}
-			var self int64
-			if c.matches.Matches(pod.Pod.Labels) {
-				self = 1
-			}
-			if spreads[i].byValue[value]+self-spreads[i].lowest > int64(c.MaxSkew) {
+			if spreads[i].byValue[value]+self[i]-spreads[i].lowest > int64(c.MaxSkew) {
 				return skewed
 			}
 		}
@@ -56,10 +58,22 @@ func measure(pod *framework.Pod, cluster *framework.Cluster, constraints []const
 	for i := range constraints {
 		c := &constraints[i]
 		s := spread{byValue: map[string]int64{}}
-		for _, n := range cluster.Nodes {
-			value, ok := n.Node.Labels[c.TopologyKey]
-			if ok && hasAllKeys(n, constraints) && c.counted(pod, &affinity, n) {
-				s.byValue[value] += c.matching(n, pod.Pod.Namespace)
+		tally := c.tally(cluster, pod.Pod.Namespace)
+		if c.countsEverywhere(pod.Pod, constraints) {
+			for value := range cluster.Domains(c.TopologyKey) {
+				s.byValue[value] = 0
+			}
+			for n, count := range tally.Nodes() {
+				if value, ok := n.Node.Labels[c.TopologyKey]; ok {
+					s.byValue[value] += count
+				}
+			}
+		} else {
+			for _, n := range cluster.Nodes {
+				value, ok := n.Node.Labels[c.TopologyKey]
+				if ok && hasAllKeys(n, constraints) && c.counted(pod, &affinity, n) {
+					s.byValue[value] += tally.On(n)
+				}
 			}
 		}
 		s.lowest = math.MaxInt64

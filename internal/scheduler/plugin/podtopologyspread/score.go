@@ -23,10 +23,12 @@ func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, feasible []*
 	own := len(pod.Pod.Spec.TopologySpreadConstraints) > 0
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
 	counts := make([]map[string]int64, len(constraints))
+	tallies := make([]*framework.Tally, len(constraints))
 	weights := make([]float64, len(constraints))
 	for i := range constraints {
 		c := &constraints[i]
 		byValue := map[string]int64{}
+		tallies[i] = c.tally(cluster, pod.Pod.Namespace)
 		for _, n := range feasible {
 			if value, ok := n.Node.Labels[c.TopologyKey]; ok && (!own || hasAllKeys(n, constraints)) {
 				byValue[value] = 0
@@ -34,10 +36,10 @@ func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, feasible []*
 		}
 		weights[i] = math.Log(float64(len(byValue) + 2))
 		if c.TopologyKey != v1.LabelHostname { // on a host only its own pods count, read when it is rated
-			for _, n := range cluster.Nodes {
+			for n, count := range tallies[i].Nodes() {
 				value, ok := n.Node.Labels[c.TopologyKey]
 				if _, wanted := byValue[value]; ok && wanted && c.counted(pod, &affinity, n) {
-					byValue[value] += c.matching(n, pod.Pod.Namespace)
+					byValue[value] += count
 				}
 			}
 		}
@@ -56,7 +58,7 @@ func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, feasible []*
 			}
 			count := counts[i][value]
 			if c.TopologyKey == v1.LabelHostname {
-				count = c.matching(n, pod.Pod.Namespace)
+				count = tallies[i].On(n)
 			}
 			sum += float64(count)*weights[i] + float64(c.MaxSkew-1)
 		}
