@@ -130,6 +130,28 @@ func TestWatchList(t *testing.T) {
 	none.expect("ADDED c")
 }
 
+// The end of the initial events is marked in every form in which they can be had.
+func TestWatchListForms(t *testing.T) {
+	s := startCBOR(t)
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq",
+		"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+	} {
+		w := watch(t, s, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1", "Accept", accept)
+		all, err := io.ReadAll(w.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(all)
+		added, mark, end := strings.Index(text, "ADDED"), strings.Index(text, "BOOKMARK"), strings.Index(text, metav1.InitialEventsAnnotationKey)
+		if added < 0 || mark < added || end < mark || strings.Count(text, "ADDED") != 1 {
+			t.Errorf("%s: %q", accept, text)
+		}
+	}
+}
+
 // A timeout ends the watch, with a last bookmark if the revision has moved.
 func TestWatchTimeout(t *testing.T) {
 	s := apiservertest.Start(t)

@@ -15,7 +15,7 @@ const (
 // namespace makes a namespace and waits until pods can be made in it.
 func (l *load) namespace(ctx context.Context, name string) error {
 	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
-	if err := l.do(ctx, 0, call{http.MethodPost, namespacesPath, jsonType, body}); err != nil {
+	if err := l.do(ctx, 0, call{method: http.MethodPost, path: namespacesPath, contentType: jsonType, body: body}); err != nil {
 		return err
 	}
 	return poll(ctx, time.Minute, "the service account default of namespace "+name, func() bool {
@@ -78,7 +78,7 @@ func measureAPI(ctx context.Context, s *settings, c *cluster, t *table) error {
 		call         func(i int) call
 	}{
 		{"create pod", "5,000/s", s.pods, s.clients, func(i int) call {
-			return call{http.MethodPost, pods, jsonType, fmt.Appendf(nil, benchPod, name(i), i)}
+			return call{method: http.MethodPost, path: pods, contentType: jsonType, body: fmt.Appendf(nil, benchPod, name(i), i)}
 		}},
 		{"get pod", "12,000/s", 4 * s.pods, s.clients, func(i int) call {
 			return call{method: http.MethodGet, path: pod(i)}
@@ -86,12 +86,24 @@ func measureAPI(ctx context.Context, s *settings, c *cluster, t *table) error {
 		{fmt.Sprintf("list %d pods, JSON", s.pods), "60/s", 60, 4, func(int) call {
 			return call{method: http.MethodGet, path: pods}
 		}},
+		{fmt.Sprintf("list %d pods, protobuf", s.pods), "", 60, 4, func(int) call {
+			return call{method: http.MethodGet, path: pods, accept: "application/vnd.kubernetes.protobuf"}
+		}},
+		{fmt.Sprintf("list %d pods, Table", s.pods), "", 20, 4, func(int) call {
+			return call{method: http.MethodGet, path: pods, accept: "application/json;as=Table;v=v1;g=meta.k8s.io"}
+		}},
+		{"list the first page of 500 pods", "", 400, 4, func(int) call {
+			return call{method: http.MethodGet, path: pods + "?limit=500"}
+		}},
+		{fmt.Sprintf("list 1 of %d pods by label", s.pods), "", 400, 4, func(i int) call {
+			return call{method: http.MethodGet, path: fmt.Sprintf("%s?labelSelector=n%%3D%d", pods, i)}
+		}},
 		{"merge patch", "4,000/s", s.pods, s.clients, func(i int) call {
-			return call{http.MethodPatch, pod(i), "application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, i)}
+			return call{method: http.MethodPatch, path: pod(i), contentType: "application/merge-patch+json", body: fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, i)}
 		}},
 		{"server-side apply", "4,000/s", max(s.pods/5, 1), s.clients, func(i int) call {
-			return call{http.MethodPatch, pod(i) + "?fieldManager=bench&force=true", "application/apply-patch+yaml",
-				fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"applied":"yes"}}}`, name(i))}
+			return call{method: http.MethodPatch, path: pod(i) + "?fieldManager=bench&force=true", contentType: "application/apply-patch+yaml",
+				body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"applied":"yes"}}}`, name(i))}
 		}},
 		{"delete pod", "4,000/s", s.pods, s.clients, func(i int) call {
 			return call{method: http.MethodDelete, path: pod(i) + "?gracePeriodSeconds=0"}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,7 @@ type call struct {
 	method, path string
 	contentType  string
 	body         []byte
+	accept       string // "" is JSON
 }
 
 // open sends the request over the i-th connection and returns the answer,
@@ -61,7 +63,7 @@ func (l *load) open(ctx context.Context, i int, c call) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Accept", cmp.Or(c.accept, jsonType))
 	if c.contentType != "" {
 		r.Header.Set("Content-Type", c.contentType)
 	}

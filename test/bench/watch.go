@@ -53,7 +53,7 @@ func measureWatch(ctx context.Context, _ *settings, c *cluster, t *table) error 
 	}
 	padding := strings.Repeat("x", 500)
 	_, err = parallel(watching, watchedEvents, 8, func(ctx context.Context, i int) error {
-		return l.do(ctx, i, call{http.MethodPost, path, jsonType, fmt.Appendf(nil,
+		return l.do(ctx, i, call{method: http.MethodPost, path: path, contentType: jsonType, body: fmt.Appendf(nil,
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"w-","labels":{"bench":"fanout"}},"data":{"i":"%d","pad":%q}}`, i, padding)})
 	})
 	if err != nil {
