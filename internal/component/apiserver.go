@@ -186,7 +186,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		return nil, err
 	}
 	for _, gv := range a.turnedOff {
-		documents.SetV3Func(openapi.Path(gv), nil)
+		documents.SetV3(openapi.Path(gv), "", nil)
 	}
 	a.custom = crd.New(crd.Config{
 		BuiltIn: resources, Cache: a.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},

@@ -44,8 +44,9 @@ import (
 type Documents interface {
 	// SetV2 adds a part to the version 2 document; a nil render takes it out.
 	SetV2(name string, render func() (*spec.Swagger, error))
-	// SetV3Func publishes a version 3 document; a nil render takes it out.
-	SetV3Func(path string, render func() ([]byte, error))
+	// SetV3 publishes a version 3 document, of which tag says what it is made
+	// of; a nil render takes it out.
+	SetV3(path, tag string, render func() ([]byte, error))
 	// SetV3Remote publishes the documents that h answers for, by path, with
 	// their URLs; no paths take them out.
 	SetV3Remote(name string, urls map[string]string, h http.Handler)

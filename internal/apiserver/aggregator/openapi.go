@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func (b *backend) publish(ctx context.Context) error {
 	}
 	b.server.Documents.SetV2(b.name, read)
 	if b.converted = v3.code == http.StatusNotFound; b.converted {
-		b.server.Documents.SetV3Func(path, func() ([]byte, error) {
+		b.server.Documents.SetV3(path, fmt.Sprintf("%x", sha256.Sum256(v2.body)), func() ([]byte, error) {
 			all, err := read()
 			if err != nil {
 				return nil, err
@@ -89,7 +90,7 @@ func (b *backend) withdraw() {
 	b.server.Documents.SetV2(b.name, nil)
 	b.server.Documents.SetV3Remote(b.name, nil, nil)
 	if b.converted {
-		b.server.Documents.SetV3Func("apis/"+b.groupVersion().String(), nil)
+		b.server.Documents.SetV3("apis/"+b.groupVersion().String(), "", nil)
 	}
 }
 

@@ -46,7 +46,7 @@ type Routes interface{ SetResources([]*resource.Resource) }
 
 // Documents takes the OpenAPI documents of group versions, made on demand.
 type Documents interface {
-	SetV3Func(path string, render func() ([]byte, error))
+	SetV3(path, tag string, render func() ([]byte, error))
 	SetV2(name string, render func() (*spec.Swagger, error))
 }
 

@@ -54,10 +54,10 @@ func (s *Server) publish(gv schema.GroupVersion) {
 		}
 	}
 	if len(in) == 0 {
-		s.Documents.SetV3Func(path, nil)
+		s.Documents.SetV3(path, "", nil)
 		return
 	}
-	s.Documents.SetV3Func(path, func() ([]byte, error) {
+	s.Documents.SetV3(path, tag(in), func() ([]byte, error) {
 		var parts []*spec3.OpenAPI
 		for _, d := range in {
 			part, err := d.openAPI(gv.Version)
@@ -72,6 +72,15 @@ func (s *Server) publish(gv schema.GroupVersion) {
 		}
 		return json.Marshal(merged)
 	})
+}
+
+// tag says what a document of definitions is made of.
+func tag(in []*definition) string {
+	var b strings.Builder
+	for _, d := range in {
+		fmt.Fprintf(&b, "%s %d %v\n", d.uid, d.crd.Generation, d.crd.Status.AcceptedNames)
+	}
+	return b.String()
 }
 
 // publishV2 sets what a definition adds to the OpenAPI v2 document; nil takes

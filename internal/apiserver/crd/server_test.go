@@ -49,7 +49,7 @@ func start(t *testing.T) *cluster {
 		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Cache, Documents: documents, Clock: clock.RealClock{}})
 		managers = apply.New(custom.SchemasOr(documents.Schemas))
 		c.Managers = managers
-		c.Handlers = map[string]http.Handler{"/openapi/v3": documents, "/openapi/v3/": documents}
+		c.Handlers = map[string]http.Handler{"/openapi/v2": documents, "/openapi/v3": documents, "/openapi/v3/": documents}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)

@@ -29,8 +29,9 @@ import (
 	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coracle-io/coracle/internal/version"
 )
 
 //go:embed all:documents
@@ -47,7 +48,7 @@ const (
 // document is one document, kept compressed.
 type document struct {
 	gzipped []byte
-	hash    func() string // of gzipped, made at first use
+	hash    func() string // made at first use
 }
 
 func newDocument(gzipped []byte) *document {
@@ -59,12 +60,18 @@ func newDocument(gzipped []byte) *document {
 // Handler serves /openapi/v2, /openapi/v3 and what is below it.
 type Handler struct {
 	mu      sync.RWMutex // guards what is below
-	v3      map[string]func() (*document, error)
+	v3      map[string]entry
 	remotes map[string]remote // version 3 documents of other servers, by the servers' names
 	parts   map[string]*part  // additions to the version 2 document by name
 	v2      func() (*v2Documents, error)
 	// The version 2 document of the built-in resources in both media types.
 	v2JSON, v2Proto *document
+}
+
+// entry is a version 3 document in the index.
+type entry struct {
+	hash func() string // which names the document in its URL
+	made func() (*document, error)
 }
 
 // remote is a server that answers for version 3 documents by their paths.
@@ -75,7 +82,7 @@ type remote struct {
 
 // New returns a handler with the documents of the built-in resources.
 func New() (*Handler, error) {
-	h := &Handler{v3: map[string]func() (*document, error){}, remotes: map[string]remote{}, parts: map[string]*part{}}
+	h := &Handler{v3: map[string]entry{}, remotes: map[string]remote{}, parts: map[string]*part{}}
 	entries, err := documents.ReadDir("documents/v3")
 	if err != nil {
 		return nil, err
@@ -86,7 +93,8 @@ func New() (*Handler, error) {
 			return nil, err
 		}
 		path := strings.ReplaceAll(strings.TrimSuffix(e.Name(), ".json.gz"), "_", "/")
-		h.v3[path] = ready(newDocument(raw))
+		d := newDocument(raw)
+		h.v3[path] = entry{hash: d.hash, made: ready(d)}
 	}
 	for name, d := range map[string]**document{"v2.json.gz": &h.v2JSON, "v2.pb.gz": &h.v2Proto} {
 		raw, err := documents.ReadFile("documents/" + name)
@@ -99,33 +107,19 @@ func New() (*Handler, error) {
 	return h, nil
 }
 
-// SetV3 puts the version 3 document of a path such as "apis/example.com/v1",
-// given as JSON, into the index; nil takes it out.
-func (h *Handler) SetV3(path string, raw []byte) error {
-	if raw == nil {
-		h.SetV3Func(path, nil)
-		return nil
-	}
-	gzipped, err := compress(raw)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.v3[path] = ready(newDocument(gzipped))
-	return nil
-}
-
-// SetV3Func is SetV3 for a document that is made when it is first asked for,
-// itself or the index. One that fails to be made is left out.
-func (h *Handler) SetV3Func(path string, render func() ([]byte, error)) {
+// SetV3 puts the version 3 document of a path such as "apis/example.com/v1"
+// into the index; a nil render takes it out. The document is made when it is
+// asked for. tag says what it is made of, so that the index need not wait for
+// it: another document has another tag.
+func (h *Handler) SetV3(path, tag string, render func() ([]byte, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if render == nil {
 		delete(h.v3, path)
 		return
 	}
-	h.v3[path] = sync.OnceValues(func() (*document, error) {
+	hash := fmt.Sprintf("%X", sha512.Sum512([]byte(version.Kubernetes+" "+path+" "+tag)))
+	h.v3[path] = entry{hash: func() string { return hash }, made: sync.OnceValues(func() (*document, error) {
 		raw, err := render()
 		if err != nil {
 			return nil, err
@@ -134,8 +128,8 @@ func (h *Handler) SetV3Func(path string, render func() ([]byte, error)) {
 		if err != nil {
 			return nil, err
 		}
-		return newDocument(gzipped), nil
-	})
+		return &document{gzipped: gzipped, hash: func() string { return hash }}, nil
+	})}
 }
 
 // SetV3Remote puts documents that another server answers for into the index,
@@ -170,12 +164,12 @@ func ready(d *document) func() (*document, error) {
 // document returns the version 3 document of a path; nil if there is none.
 func (h *Handler) document(path string) (*document, error) {
 	h.mu.RLock()
-	render := h.v3[path]
+	e, ok := h.v3[path]
 	h.mu.RUnlock()
-	if render == nil {
+	if !ok {
 		return nil, nil
 	}
-	return render()
+	return e.made()
 }
 
 // ServeHTTP implements http.Handler.
@@ -193,27 +187,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) {
-	type entry struct {
+	type location struct {
 		URL string `json:"serverRelativeURL"`
 	}
 	index := struct {
-		Paths map[string]entry `json:"paths"`
-	}{Paths: map[string]entry{}}
+		Paths map[string]location `json:"paths"`
+	}{Paths: map[string]location{}}
 	h.mu.RLock()
 	all, remotes := maps.Clone(h.v3), maps.Clone(h.remotes)
 	h.mu.RUnlock()
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(remotes))) {
-		for path, location := range remotes[name].urls {
-			index.Paths[path] = entry{URL: location}
+		for path, at := range remotes[name].urls {
+			index.Paths[path] = location{URL: at}
 		}
 	}
-	for path, render := range all {
-		d, err := render()
-		if err != nil {
-			klog.FromContext(r.Context()).Error(err, "Left an OpenAPI document out of the index", "path", path)
-			continue
-		}
-		index.Paths[path] = entry{URL: "/openapi/v3/" + path + "?hash=" + d.hash()}
+	for path, e := range all {
+		index.Paths[path] = location{URL: "/openapi/v3/" + path + "?hash=" + e.hash()}
 	}
 	raw, err := json.Marshal(index)
 	if err != nil {
@@ -311,9 +300,14 @@ func v3Protobuf(d *document) (*document, error) {
 	return newDocument(gzipped), nil
 }
 
-func compress(raw []byte) ([]byte, error) {
+func compress(raw []byte) ([]byte, error) { return compressAt(raw, gzip.DefaultCompression) }
+
+func compressAt(raw []byte, level int) ([]byte, error) {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
+	z, err := gzip.NewWriterLevel(&b, level)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := z.Write(raw); err != nil {
 		return nil, err
 	}

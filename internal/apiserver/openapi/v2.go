@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -129,7 +130,7 @@ func (h *Handler) merge(parts map[string]*part) (*v2Documents, error) {
 	if err != nil {
 		return nil, err
 	}
-	gzipped, err := compress(extended)
+	gzipped, err := compressAt(extended, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
@@ -159,36 +160,63 @@ func (h *Handler) appended(fragments []fragment) (*document, error) {
 			return nil, err
 		}
 	}
-	gzipped, err := compress(all)
+	gzipped, err := compressAt(all, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
 	return newDocument(gzipped), nil
 }
 
-// extend writes members into a document.
+// extend writes members into a document. It is put together by hand: what is
+// added is valid already, and there may be much of it.
 func extend(raw []byte, added members) ([]byte, error) {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &top); err != nil {
 		return nil, err
 	}
-	for name, more := range map[string]map[string]json.RawMessage{"paths": added.Paths, "definitions": added.Definitions, "parameters": added.Parameters} {
-		if len(more) == 0 {
-			continue
+	more := map[string]map[string]json.RawMessage{"paths": added.Paths, "definitions": added.Definitions, "parameters": added.Parameters}
+	size := len(raw)
+	for section, all := range more {
+		if top[section] == nil {
+			top[section] = json.RawMessage("{}")
 		}
-		text, err := json.Marshal(more)
-		if err != nil {
-			return nil, err
+		for name, value := range all {
+			size += len(name) + len(value) + len(`"":,`)
 		}
-		old := bytes.TrimSpace(top[name])
-		if len(old) <= len("{}") {
-			top[name] = text
-			continue
-		}
-		joined := make([]byte, 0, len(old)+len(text))
-		joined = append(joined, old[:len(old)-1]...)
-		joined = append(joined, ',')
-		top[name] = append(joined, text[1:]...)
 	}
-	return json.Marshal(top)
+	out := append(make([]byte, 0, size+len(`"parameters":{},`)), '{')
+	for i, section := range slices.Sorted(maps.Keys(top)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendName(out, section)
+		out = appendMembers(out, top[section], more[section])
+	}
+	return append(out, '}'), nil
+}
+
+// appendMembers appends an object with further members.
+func appendMembers(out, object []byte, more map[string]json.RawMessage) []byte {
+	if len(more) == 0 {
+		return append(out, object...)
+	}
+	object = bytes.TrimSpace(object)
+	object = object[:len(object)-1]
+	out = append(out, object...)
+	for i, name := range slices.Sorted(maps.Keys(more)) {
+		if i > 0 || len(object) > len("{") {
+			out = append(out, ',')
+		}
+		out = appendName(out, name)
+		out = append(out, more[name]...)
+	}
+	return append(out, '}')
+}
+
+func appendName(out []byte, name string) []byte {
+	quoted, err := json.Marshal(name)
+	if err != nil {
+		panic(err) // every string is JSON
+	}
+	return append(append(out, quoted...), ':')
 }
