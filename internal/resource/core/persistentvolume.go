@@ -142,15 +142,22 @@ func validatePersistentVolume(_ *resource.Request, v *corev1.PersistentVolume) f
 	if spec.VolumeMode != nil {
 		errs = append(errs, oneOf(*spec.VolumeMode, path.Child("volumeMode"), volumeModes...)...)
 	}
-	if class := spec.VolumeAttributesClassName; class != nil {
-		if at := path.Child("volumeAttributesClassName"); *class == "" {
-			errs = append(errs, field.Required(at, "an empty string is disallowed"))
-		} else {
-			errs = append(errs, invalid(at, *class, nameIsDNSSubdomain(*class))...)
-		}
-		if spec.CSI == nil {
-			errs = append(errs, field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
-		}
+	return append(errs, validateVolumeAttributesClassName(spec, path)...)
+}
+
+func validateVolumeAttributesClassName(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
+	class, at := spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName")
+	if class == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if *class == "" {
+		errs = append(errs, field.Required(at, "an empty string is disallowed"))
+	} else {
+		errs = append(errs, invalid(at, *class, nameIsDNSSubdomain(*class))...)
+	}
+	if spec.CSI == nil {
+		errs = append(errs, field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 	}
 	return errs
 }
@@ -159,7 +166,7 @@ func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) 
 	if a.Required == nil {
 		return field.ErrorList{field.Required(path.Child("required"), "must specify required node constraints")}
 	}
-	return validateNodeSelector(a.Required, path.Child("required"))
+	return ValidateNodeSelector(a.Required, path.Child("required"))
 }
 
 // validatePersistentVolumeUpdate fixes what the volume is. Updates have always

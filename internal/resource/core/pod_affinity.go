@@ -24,7 +24,7 @@ func (r *podRules) validateAffinity(a *corev1.Affinity, path *field.Path) field.
 	if node := a.NodeAffinity; node != nil {
 		at := path.Child("nodeAffinity")
 		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-			errs = append(errs, validateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(requiredTerms))...)
+			errs = append(errs, ValidateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(requiredTerms))...)
 		}
 		errs = append(errs, validatePreferredNodes(node.PreferredDuringSchedulingIgnoredDuringExecution, at.Child(preferredTerms))...)
 	}
@@ -39,7 +39,8 @@ func (r *podRules) validateAffinity(a *corev1.Affinity, path *field.Path) field.
 	return errs
 }
 
-func validateNodeSelector(selector *corev1.NodeSelector, path *field.Path) field.ErrorList {
+// ValidateNodeSelector checks the terms of a selector of nodes.
+func ValidateNodeSelector(selector *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	terms := path.Child("nodeSelectorTerms")
 	if len(selector.NodeSelectorTerms) == 0 {
 		return field.ErrorList{field.Required(terms, "must have at least one node selector term")}

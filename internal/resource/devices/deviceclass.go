@@ -1,14 +1,16 @@
 package devices
 
 import (
+	"context"
+
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // DeviceClasses is the resource deviceclasses.
@@ -44,8 +46,9 @@ func validateDeviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	for i := range c.Spec.Config {
 		errs = append(errs, validateConfiguration(p.Child("config").Index(i), &c.Spec.Config[i].DeviceConfiguration)...)
 	}
-	if name := c.Spec.ExtendedResourceName; name != nil {
-		errs = append(errs, rule.Problems(p.Child("extendedResourceName"), *name, utilvalidation.IsQualifiedName(*name))...)
+	name := c.Spec.ExtendedResourceName
+	if name != nil && len(validate.ExtendedResourceName(context.Background(), operation.Operation{}, nil, name, nil)) > 0 {
+		errs = append(errs, field.Invalid(p.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
 	}
 	return errs
 }

@@ -44,8 +44,11 @@ func validateTaintRule(_ *resource.Request, r *resourcev1.DeviceTaintRule) field
 			errs = append(errs, rule.Label(p.Child("device"), *s.Device)...)
 		}
 	}
-	p, t := field.NewPath("spec", "taint"), &r.Spec.Taint
-	errs = append(errs, rule.Problems(p.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))...)
+	return append(errs, validateTaint(field.NewPath("spec", "taint"), &r.Spec.Taint)...)
+}
+
+func validateTaint(p *field.Path, t *resourcev1.DeviceTaint) field.ErrorList {
+	errs := rule.Problems(p.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))
 	if t.Value != "" {
 		errs = append(errs, rule.Problems(p.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
 	}

@@ -20,6 +20,7 @@ func ResourceSlices() *resource.Resource {
 		Plural:         "resourceslices",
 		Cluster:        true,
 		Spec:           func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		Default:        defaultSlice,
 		Validate:       validateSlice,
 		ValidateUpdate: validateSliceUpdate,
 		Columns: []metav1.TableColumnDefinition{
@@ -39,4 +40,15 @@ func ResourceSlices() *resource.Resource {
 		},
 		Fields: []string{"spec.driver", "spec.nodeName"},
 	})
+}
+
+// defaultSlice says of taints that they are new where nothing does.
+func defaultSlice(s *resourcev1.ResourceSlice) {
+	for i := range s.Spec.Devices {
+		for k := range s.Spec.Devices[i].Taints {
+			if taint := &s.Spec.Devices[i].Taints[k]; taint.TimeAdded == nil {
+				taint.TimeAdded = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+			}
+		}
+	}
 }

@@ -1,14 +1,13 @@
 package devices
 
 import (
-	"fmt"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -17,30 +16,11 @@ func validateSlice(_ *resource.Request, r *resourcev1.ResourceSlice) field.Error
 	errs := validateDriverName(p.Child("driver"), s.Driver)
 	errs = append(errs, validatePool(p.Child("pool"), &s.Pool)...)
 	errs = append(errs, validateSliceNodes(p, s)...)
-	devices := p.Child("devices")
-	if len(s.Devices) > resourcev1.ResourceSliceMaxDevices {
-		errs = append(errs, field.TooMany(devices, len(s.Devices), resourcev1.ResourceSliceMaxDevices))
+	if s.SharedCounters != nil && s.Devices != nil {
+		errs = append(errs, field.Invalid(p, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
-	names := sets.New[string]()
-	for i := range s.Devices {
-		at, d := devices.Index(i), &s.Devices[i]
-		errs = append(errs, rule.Label(at.Child("name"), d.Name)...)
-		if names.Has(d.Name) {
-			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
-		}
-		names.Insert(d.Name)
-		if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-			errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d",
-				resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
-		}
-		for name := range d.Attributes {
-			errs = append(errs, validateQualifiedName(at.Child("attributes").Key(string(name)), string(name))...)
-		}
-		for name := range d.Capacity {
-			errs = append(errs, validateQualifiedName(at.Child("capacity").Key(string(name)), string(name))...)
-		}
-	}
-	return errs
+	errs = append(errs, validateDevices(p.Child("devices"), s)...)
+	return append(errs, validateCounterSets(p.Child("sharedCounters"), s.SharedCounters)...)
 }
 
 func validatePool(p *field.Path, pool *resourcev1.ResourcePool) field.ErrorList {
@@ -48,7 +28,10 @@ func validatePool(p *field.Path, pool *resourcev1.ResourcePool) field.ErrorList 
 	if pool.ResourceSliceCount <= 0 {
 		errs = append(errs, field.Invalid(p.Child("resourceSliceCount"), pool.ResourceSliceCount, "must be greater than zero"))
 	}
-	return append(errs, rule.Nonnegative(p.Child("generation"), pool.Generation)...)
+	if pool.Generation < 0 {
+		errs = append(errs, field.Invalid(p.Child("generation"), pool.Generation, "must be greater than or equal to zero"))
+	}
+	return errs
 }
 
 // validatePoolName requires subdomains separated by slashes.
@@ -68,31 +51,47 @@ func validatePoolName(p *field.Path, name string) field.ErrorList {
 
 // validateSliceNodes requires one way of saying which nodes reach the devices.
 func validateSliceNodes(p *field.Path, s *resourcev1.ResourceSliceSpec) field.ErrorList {
+	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string
-	if s.NodeName != nil {
+	var errs field.ErrorList
+	if name := s.NodeName; name != nil && *name == "" {
+		errs = append(errs, field.Invalid(p.Child("nodeName"), *name, "must be either unset or set to a non-empty string"))
+	} else if name != nil {
 		set = append(set, "`nodeName`")
+		errs = append(errs, rule.Subdomain(p.Child("nodeName"), *name)...)
 	}
 	if s.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
+		at := p.Child("nodeSelector")
+		errs = append(errs, core.ValidateNodeSelector(s.NodeSelector, at)...)
+		if terms := s.NodeSelector.NodeSelectorTerms; len(terms) != 1 {
+			errs = append(errs, field.Invalid(at.Child("nodeSelectorTerms"), rule.Shown(terms), "must have exactly one node selector term"))
+		}
 	}
-	if s.AllNodes != nil && *s.AllNodes {
-		set = append(set, "`allNodes`")
+	for _, flag := range []struct {
+		name  string
+		value *bool
+	}{{"allNodes", s.AllNodes}, {"perDeviceNodeSelection", s.PerDeviceNodeSelection}} {
+		if flag.value == nil {
+			continue
+		}
+		if !*flag.value {
+			errs = append(errs, field.Invalid(p.Child(flag.name), false, unsetOrTrue))
+			continue
+		}
+		set = append(set, "`"+flag.name+"`")
 	}
-	if s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection {
-		set = append(set, "`perDeviceNodeSelection`")
-	}
-	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-	switch {
-	case len(set) == 0 && len(s.SharedCounters) == 0:
-		return field.ErrorList{field.Required(p, one)}
-	case len(set) > 1:
-		return field.ErrorList{field.Invalid(p, "{"+strings.Join(set, ", ")+"}", one+", but multiple fields are set")}
-	case s.NodeName != nil:
-		return rule.Subdomain(p.Child("nodeName"), *s.NodeName)
+	switch len(set) {
+	case 0:
+		return append(errs, field.Required(p, one))
+	case 1:
+		return errs
 	default:
-		return nil
+		return append(errs, field.Invalid(p, "{"+strings.Join(set, ", ")+"}", one+", but multiple fields are set"))
 	}
 }
+
+const unsetOrTrue = "must be either unset or set to true"
 
 func validateSliceUpdate(_ *resource.Request, r, old *resourcev1.ResourceSlice) field.ErrorList {
 	p := field.NewPath("spec")

@@ -23,32 +23,30 @@ func validateDriverName(p *field.Path, name string) field.ErrorList {
 	if len(name) > resourcev1.DriverNameMaxLength {
 		errs = append(errs, field.TooLong(p, name, resourcev1.DriverNameMaxLength))
 	}
-	return append(errs, rule.Subdomain(p, name)...)
+	return append(errs, rule.Problems(p, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 // validateQualifiedName requires an identifier, which a driver's name and a
-// slash may precede.
+// slash may precede. Names with more slashes have always been let through.
 func validateQualifiedName(p *field.Path, name string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(p, "name required")}
-	}
-	domain, id, qualified := strings.Cut(name, "/")
-	if !qualified {
+	parts := strings.Split(name, "/")
+	switch len(parts) {
+	case 1:
 		return validateIdentifier(p, name)
-	}
-	if strings.Contains(id, "/") {
-		return field.ErrorList{field.Invalid(p, name, "a fully qualified name must be a domain and a name separated by a slash")}
+	case 2:
+	default:
+		return nil
 	}
 	var errs field.ErrorList
-	if domain == "" {
-		errs = append(errs, field.Required(p, "the domain must not be empty"))
+	if parts[0] == "" {
+		errs = append(errs, field.Invalid(p, "", "the domain must not be empty"))
 	} else {
-		errs = append(errs, validateDriverName(p, domain)...)
+		errs = append(errs, validateDriverName(p, parts[0])...)
 	}
-	if id == "" {
-		return append(errs, field.Required(p, "the name must not be empty"))
+	if parts[1] == "" {
+		return append(errs, field.Invalid(p, "", "the name must not be empty"))
 	}
-	return append(errs, validateIdentifier(p, id)...)
+	return append(errs, validateIdentifier(p, parts[1])...)
 }
 
 func validateIdentifier(p *field.Path, id string) field.ErrorList {
@@ -61,7 +59,7 @@ func validateIdentifier(p *field.Path, id string) field.ErrorList {
 
 func validateFullyQualifiedName(p *field.Path, name resourcev1.FullyQualifiedName) field.ErrorList {
 	errs := validateQualifiedName(p, string(name))
-	if name != "" && !strings.Contains(string(name), "/") {
+	if !strings.Contains(string(name), "/") {
 		errs = append(errs, field.Invalid(p, name, "a fully qualified name must be a domain and a name separated by a slash"))
 	}
 	return errs
@@ -143,9 +141,6 @@ func validateTolerations(p *field.Path, tolerations []resourcev1.DeviceToleratio
 				errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
 			}
 		case resourcev1.DeviceTolerationOpEqual:
-			if t.Key == "" {
-				errs = append(errs, field.Required(at.Child("key"), "required for operator `Equal`"))
-			}
 			errs = append(errs, rule.Problems(at.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
 		case "":
 			errs = append(errs, field.Required(at.Child("operator"), ""))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -54,7 +55,9 @@ func validateVolumeAttachment(_ *resource.Request, a *storagev1.VolumeAttachment
 		errs = append(errs, field.Required(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case inline != nil && name != nil:
 		errs = append(errs, field.Forbidden(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
-	case name != nil:
+	case inline != nil:
+		errs = append(errs, core.ValidateInlineVolume(a.Name, inline, source.Child("inlineVolumeSpec"))...)
+	default:
 		if *name == "" {
 			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 		}

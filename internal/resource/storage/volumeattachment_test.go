@@ -1,0 +1,54 @@
+package storage_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/storage"
+)
+
+// An attachment may describe its volume itself, but only one of CSI, and
+// nothing of it that concerns claims.
+func TestInlineVolume(t *testing.T) {
+	for spec, want := range map[string][]string{
+		`{accessModes: [ReadWriteOnce], csi: {driver: d.example, volumeHandle: h}}`: nil,
+		`{}`: {
+			"csi: Required value: has to be specified in the context of inline volumes",
+			"accessModes: Required value",
+			": Required value: must specify a volume type",
+		},
+		`{accessModes: [ReadWriteOnce], csi: {driver: d.example, volumeHandle: h}, capacity: {storage: 1}, claimRef: {name: c},
+ persistentVolumeReclaimPolicy: Delete, nodeAffinity: {}, storageClassName: s, volumeMode: Block}`: {
+			"claimRef: Forbidden: may not be specified in the context of inline volumes",
+			"capacity: Forbidden: may not be specified in the context of inline volumes",
+			"persistentVolumeReclaimPolicy: Forbidden: may only be Retain in the context of inline volumes",
+			"nodeAffinity: Forbidden: may not be specified in the context of inline volumes",
+			"storageClassName: Forbidden: may not be specified in the context of inline volumes",
+			"volumeMode: Forbidden: may not specify volumeMode other than Filesystem in the context of inline volumes",
+		},
+	} {
+		a := &storagev1.VolumeAttachment{}
+		a.Name = "a"
+		if err := yaml.Unmarshal([]byte("{attacher: d.example, nodeName: n, source: {inlineVolumeSpec: "+spec+"}}"), &a.Spec); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, err := range resource.BeforeCreate(storage.VolumeAttachments(), &resource.Request{}, a) {
+			got = append(got, err.Error())
+		}
+		for i := range want {
+			dot := "."
+			if want[i][0] == ':' {
+				dot = ""
+			}
+			want[i] = "spec.source.inlineVolumeSpec" + dot + want[i]
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", spec, diff)
+		}
+	}
+}
