@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/nodeipam"
 	"github.com/coracle-io/coracle/internal/controllers/nodelifecycle"
 	"github.com/coracle-io/coracle/internal/controllers/podgc"
+	"github.com/coracle-io/coracle/internal/controllers/policystatus"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 	"github.com/coracle-io/coracle/internal/controllers/replication"
 	"github.com/coracle-io/coracle/internal/controllers/resourcequota"
@@ -62,6 +63,7 @@ func Controllers() []controller.Descriptor {
 		endpointslicemirroring.Descriptor,
 		podgc.Descriptor,
 		resourcequota.Descriptor,
+		policystatus.Descriptor,
 		namespace.Descriptor,
 		garbagecollector.Descriptor,
 	}
