@@ -161,6 +161,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestReviewsHaveNoTable(t *testing.T) {
+	s := apiservertest.Start(t)
+	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`
+	for accept, want := range map[string]int{
+		"application/json;as=Table;v=v1;g=meta.k8s.io":                  406,
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json": 201,
+	} {
+		if code, data, _ := call(t, s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, "Accept", accept); code != want {
+			t.Errorf("%s: got %d, want %d: %s", accept, code, want, data)
+		}
+	}
+}
+
 func TestMetadataOnly(t *testing.T) {
 	s := apiservertest.Start(t)
 	mustCreate(t, s, podsPath, podBody)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -42,7 +43,7 @@ func (q *request) serveVirtual() error {
 // review reads the object of a review, passes it through admission, lets
 // answer fill in its status and sends it back.
 func review[T resource.Object](q *request, answer func(T) error) error {
-	o, err := q.negotiate()
+	o, err := q.negotiateFor(codec.Accepted{Protobuf: q.endpoint.codec.HasProtobuf(), Convert: true, NoTable: true})
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type Accepted struct {
 	Protobuf bool // the plain object has a protobuf form
 	Stream   bool // a watch: no YAML
 	Convert  bool // Table and PartialObjectMetadata can be had
+	NoTable  bool // Convert holds, but for Table: the kind has no columns
 	CBOR     bool // CBOR is turned on
 }
 
@@ -139,7 +140,7 @@ func clauseOutput(params map[string]string, m Media, a Accepted) (Output, bool) 
 	}
 	switch o.Convert.Kind {
 	case "Table":
-		return o, m != Protobuf
+		return o, m != Protobuf && !a.NoTable
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
 		return o, true
 	}
