@@ -15,6 +15,10 @@ const (
 	// maxGarbage bounds what may gather between two collections when it is
 	// more than what lives.
 	maxGarbage = 512 << 20
+	// startTime is how long the garbage of the start is not taken for a load.
+	startTime = 5 * time.Second
+	// calmTime without a collection means that the load is over.
+	calmTime = 3 * collectEvery
 	// usualGarbage is Go's default: as much garbage as there are live objects.
 	usualGarbage = 100
 )
@@ -22,27 +26,43 @@ const (
 // paceGarbage adapts the garbage collector to the load until ctx ends. A
 // control plane at rest lives in some 30 MB, and Go would collect each time
 // that as much was allocated: at thousands of writes a second, many times a
-// second. Under load the heap may grow instead; at rest it is as small as ever.
-// GOGC in the environment leaves the choice to the user.
+// second. Under load the heap may grow instead; at the start and at rest it is
+// as small as ever. GOGC in the environment leaves the choice to the user.
 func paceGarbage(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
+	calm := time.NewTimer(startTime)
+	defer calm.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-calm.C:
+	}
 	defer debug.SetGCPercent(usualGarbage)
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(samples)
+	last, allocated := time.Now(), samples[1].Value.Uint64()
 	collected := make(chan struct{}, 1)
-	last, allocated := time.Now(), uint64(0)
+	afterCollection(collected)
 	for {
-		afterCollection(collected)
 		select {
 		case <-ctx.Done():
 			return
+		case <-calm.C:
+			debug.SetGCPercent(usualGarbage)
+			continue
 		case <-collected:
 		}
+		afterCollection(collected)
 		metrics.Read(samples)
 		now, total := time.Now(), samples[1].Value.Uint64()
-		debug.SetGCPercent(garbagePercent(samples[0].Value.Uint64(), total-allocated, now.Sub(last)))
+		percent := garbagePercent(samples[0].Value.Uint64(), total-allocated, now.Sub(last))
+		debug.SetGCPercent(percent)
 		last, allocated = now, total
+		if percent > usualGarbage {
+			calm.Reset(calmTime)
+		}
 	}
 }
 
