@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslicemirroring"
+	"github.com/coracle-io/coracle/internal/controllers/ephemeralvolume"
 	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
 	"github.com/coracle-io/coracle/internal/controllers/job"
 	"github.com/coracle-io/coracle/internal/controllers/namespace"
@@ -27,6 +28,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccounttoken"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
+	"github.com/coracle-io/coracle/internal/controllers/tokencleaner"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
 	"github.com/coracle-io/coracle/internal/controllers/volumebinder"
 	"github.com/coracle-io/coracle/internal/controllers/volumeprotection"
@@ -49,12 +51,14 @@ func Controllers() []controller.Descriptor {
 		job.Descriptor,
 		cronjob.Descriptor,
 		ttlafterfinished.Descriptor,
+		tokencleaner.Descriptor,
 		clusterroleaggregation.Descriptor,
 		certificates.Approving,
 		certificates.Signing,
 		certificates.Cleaning,
 		disruption.Descriptor,
 		volumebinder.Descriptor,
+		ephemeralvolume.Descriptor,
 		volumeprotection.Claims,
 		volumeprotection.Volumes,
 		volumeprotection.Classes,

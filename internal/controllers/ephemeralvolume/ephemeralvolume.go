@@ -1,0 +1,115 @@
+// Package ephemeralvolume makes the claims that pods' generic ephemeral
+// volumes are templates of (KEP-1698). A claim is owned by its pod and goes
+// with it.
+package ephemeralvolume
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Descriptor describes the controller.
+var Descriptor = controller.Descriptor{
+	Name:           "ephemeral-volume-controller",
+	Aliases:        []string{"ephemeral-volume"},
+	ServiceAccount: "ephemeral-volume-controller",
+	EventSource:    "ephemeral_volume",
+	New:            New,
+}
+
+type claims struct {
+	env    *controller.Env
+	pods   corelisters.PodLister
+	claims corelisters.PersistentVolumeClaimLister
+	queue  *controller.Queue[controller.Key]
+}
+
+// New builds the controller.
+func New(env *controller.Env) (controller.Controller, error) {
+	core := env.Client.Informers.Core().V1()
+	c := &claims{env: env, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister()}
+	c.queue = controller.NewQueue("ephemeral_volume", c.sync)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *claims) Run(ctx context.Context) error {
+	core := c.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, c.env, []controller.Source{
+		controller.On(core.Pods().Informer(), func(old, pod *v1.Pod) {
+			// the volumes of a pod never change
+			if old == nil && pod != nil && len(ephemeralVolumes(pod)) > 0 {
+				c.queue.Add(cache.MetaObjectToName(pod))
+			}
+		}),
+		controller.On(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
+			if claim != nil {
+				return
+			}
+			if owner := metav1.GetControllerOf(old); owner != nil && owner.Kind == "Pod" {
+				c.queue.Add(controller.Key{Namespace: old.Namespace, Name: owner.Name})
+			}
+		}),
+	}, c.queue.Workers(c.env.Options.ConcurrentEphemeralVolumeSyncs))
+}
+
+func ephemeralVolumes(pod *v1.Pod) []*v1.Volume {
+	var out []*v1.Volume
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Ephemeral != nil {
+			out = append(out, &pod.Spec.Volumes[i])
+		}
+	}
+	return out
+}
+
+func (c *claims) sync(ctx context.Context, key controller.Key) error {
+	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, volume := range ephemeralVolumes(pod) {
+		if err := c.ensure(ctx, pod, volume); err != nil {
+			c.env.Events.Eventf(pod, v1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", volume.Name, err)
+			return fmt.Errorf("pod %s, ephemeral volume %s: %w", key, volume.Name, err)
+		}
+	}
+	return nil
+}
+
+// ensure makes the claim of a volume. A claim of that name which is not the
+// pod's is an error: using it would hand the pod somebody else's data.
+func (c *claims) ensure(ctx context.Context, pod *v1.Pod, volume *v1.Volume) error {
+	name := ephemeral.VolumeClaimName(pod, volume)
+	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(name)
+	if err == nil {
+		return ephemeral.VolumeIsForPod(pod, have)
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	template := volume.Ephemeral.VolumeClaimTemplate
+	_, err = c.env.Client.Kubernetes.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: template.Labels, Annotations: template.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: template.Spec,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create PVC %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package ephemeralvolume
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "plain"}, {Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+			},
+		}}}}},
+	}
+}
+
+func TestClaimsAreMadeAndOwned(t *testing.T) {
+	c := controllertest.New(t, pod("web"), pod("taken"), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "taken-scratch"}})
+	c.Run(New)
+	api := c.Fake.CoreV1().PersistentVolumeClaims("shop")
+	made := func() string {
+		claim, err := api.Get(context.Background(), "web-scratch", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return claim.Labels["a"] + " " + string(claim.Spec.AccessModes[0]) + " " + metav1.GetControllerOf(claim).Name
+	}
+	controllertest.Eventually(t, made, "b ReadWriteOnce web")
+	if err := api.Delete(context.Background(), "web-scratch", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, made, "b ReadWriteOnce web")
+	var events string
+	controllertest.Eventually(t, func() bool {
+		events += strings.Join(c.Recorded(), "\n")
+		return strings.Contains(events, `Warning FailedBinding ephemeral volume scratch: PVC`)
+	}, true)
+}
