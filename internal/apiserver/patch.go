@@ -245,10 +245,21 @@ func (p *patch) applyJSON(data []byte) (patched []byte, strict []error, err erro
 	if len(operations) > maxPatchOperations {
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(operations)))
 	}
-	if patched, err = operations.Apply(data); err != nil {
+	if patched, err = applyOperations(operations, data); err != nil {
 		return nil, nil, errUnprocessable(err)
 	}
 	return patched, strict, nil
+}
+
+// applyOperations carries out a JSON patch. The library panics on some that
+// make no sense, such as a replacement of everything by no value.
+func applyOperations(operations jsonpatch.Patch, data []byte) (patched []byte, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			patched, err = nil, fmt.Errorf("the patch cannot be applied: %v", reason)
+		}
+	}()
+	return operations.Apply(data)
 }
 
 func errUnprocessable(err error) error {
