@@ -42,7 +42,8 @@ func NewQueue[K comparable](name string, sync func(context.Context, K) error) *Q
 func NewQueueWithin[K comparable](name string, longest time.Duration, sync func(context.Context, K) error) *Queue[K] {
 	return &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, longest),
-		workqueue.TypedRateLimitingQueueConfig[K]{Name: name},
+		// without a name it keeps no metrics, for which it would wake up twice a second
+		workqueue.TypedRateLimitingQueueConfig[K]{},
 	)}
 }
 
