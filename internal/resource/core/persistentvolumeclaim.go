@@ -25,10 +25,12 @@ func PersistentVolumeClaims() *resource.Resource {
 		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
 		PrepareForCreate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			dropDistantDataSource(&c.Spec, nil)
 			dropForeignDataSource(&c.Spec, nil)
 			normalizeDataSources(&c.Spec)
 		},
 		PrepareForUpdate: func(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) {
+			dropDistantDataSource(&c.Spec, &old.Spec)
 			dropForeignDataSource(&c.Spec, &old.Spec)
 			normalizeDataSources(&c.Spec)
 		},
@@ -62,6 +64,14 @@ func defaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	DefaultPersistentVolumeClaimSpec(&c.Spec)
 	roundResources(c.Status.Capacity)
 	roundResources(c.Status.AllocatedResources)
+}
+
+// dropDistantDataSource clears a dataSourceRef into another namespace, which
+// CrossNamespaceVolumeDataSource, an alpha feature, would allow.
+func dropDistantDataSource(spec, old *corev1.PersistentVolumeClaimSpec) {
+	if ref := spec.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" && (old == nil || old.DataSourceRef == nil) {
+		spec.DataSourceRef = nil
+	}
 }
 
 // dropForeignDataSource clears a dataSource that is neither a claim nor a

@@ -341,18 +341,3 @@ func validateLoadBalancerStatus(status, old *corev1.LoadBalancerStatus, spec *co
 	}
 	return errs
 }
-
-func serviceWarnings(_ *resource.Request, s, _ *corev1.Service) []string {
-	var warnings []string
-	path := field.NewPath("spec")
-	if isHeadless(&s.Spec) && s.Spec.LoadBalancerIP != "" {
-		warnings = append(warnings, fmt.Sprintf("%s: ignored when `clusterIP` is \"None\"", path.Child("loadBalancerIP")))
-	}
-	if isHeadless(&s.Spec) && len(s.Spec.ExternalIPs) > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s: ignored when `clusterIP` is \"None\"", path.Child("externalIPs")))
-	}
-	if isHeadless(&s.Spec) && s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
-		warnings = append(warnings, fmt.Sprintf("%s: ignored when `clusterIP` is \"None\"", path.Child("SessionAffinity")))
-	}
-	return warnings
-}

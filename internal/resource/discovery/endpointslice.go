@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -30,6 +31,7 @@ func EndpointSlices() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateEndpointSliceUpdate,
+		Warnings:             endpointSliceWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("AddressType", "string", doc["addressType"]),
@@ -78,4 +80,19 @@ func headOrUnset(items []string) string {
 		return cell.Unset
 	}
 	return cell.Head(items, shownItems)
+}
+
+// endpointSliceWarnings are of addresses in unusual forms.
+func endpointSliceWarnings(_ *resource.Request, s, _ *discoveryv1.EndpointSlice) []string {
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	var warnings []string
+	for i := range s.Endpoints {
+		at := field.NewPath("endpoints").Index(i).Child("addresses")
+		for k, address := range s.Endpoints[i].Addresses {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(at.Index(k), address)...)
+		}
+	}
+	return warnings
 }

@@ -26,6 +26,7 @@ func NetworkPolicies() *resource.Resource {
 		Default:      defaultNetworkPolicy,
 		Spec:         func(p *networkingv1.NetworkPolicy) any { return p.Spec },
 		Validate:     validateNetworkPolicy,
+		Warnings:     policyWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
@@ -35,6 +36,31 @@ func NetworkPolicies() *resource.Resource {
 			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), resource.Age(p.CreationTimestamp, now)}
 		},
 	})
+}
+
+// policyWarnings are of address ranges in unusual forms.
+func policyWarnings(_ *resource.Request, p, _ *networkingv1.NetworkPolicy) []string {
+	var warnings []string
+	check := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
+		for i := range peers {
+			block, at := peers[i].IPBlock, path.Index(i).Child("ipBlock")
+			if block == nil {
+				continue
+			}
+			warnings = append(warnings, utilvalidation.GetWarningsForCIDR(at.Child("cidr"), block.CIDR)...)
+			for k, except := range block.Except {
+				warnings = append(warnings, utilvalidation.GetWarningsForCIDR(at.Child("except").Index(k), except)...)
+			}
+		}
+	}
+	spec := field.NewPath("spec")
+	for i := range p.Spec.Ingress {
+		check(p.Spec.Ingress[i].From, spec.Child("ingress").Index(i).Child("from"))
+	}
+	for i := range p.Spec.Egress {
+		check(p.Spec.Egress[i].To, spec.Child("egress").Index(i).Child("to"))
+	}
+	return warnings
 }
 
 func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
