@@ -14,8 +14,8 @@ import (
 // type H, as a test checks for every use of it.
 func alike[V, H any, P resource.ObjectPointer[V], HP resource.ObjectPointer[H]](r *resource.Resource, gv schema.GroupVersion) resource.Version {
 	return other(r, gv,
-		func(obj P) HP { return HP((*H)(unsafe.Pointer((*V)(obj)))) }, //nolint:gosec // the layouts are the same
-		func(obj HP) P { return P((*V)(unsafe.Pointer((*H)(obj)))) },  //nolint:gosec // the layouts are the same
+		func(obj P) HP { return HP((*H)(unsafe.Pointer((*V)(obj)))) },
+		func(obj HP) P { return P((*V)(unsafe.Pointer((*H)(obj)))) },
 	)
 }
 
