@@ -7,7 +7,7 @@ BIN   := bin
 export CGO_ENABLED := 0
 ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: up down build bundle test lint bench soak generate check-generated test-clients clean
+.PHONY: up down build bundle test lint bench soak generate check-generated test-clients test-vm clean
 
 up: build bundle
 	@$(ROOT) $(BIN)/coracle up
@@ -36,6 +36,12 @@ packages:
 test-clients: build
 	@tools/packages.sh python3-kubernetes $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(ROOT) env PATH="$$PATH" test/clients/run.sh $(BIN)/coracle
+
+# A cluster in a virtual machine where control groups are version 2 alone,
+# emulated in software: it takes minutes.
+test-vm: build bundle
+	@tools/packages.sh qemu-system-x86 busybox-static
+	@$(ROOT) env PATH="$$PATH" test/vm/run.sh
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt these:"; echo "$$out"; exit 1; fi
