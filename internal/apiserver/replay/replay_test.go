@@ -113,8 +113,17 @@ func (b *based) put(request []byte) resourcetest.Outcome {
 			metadata[key] = own[key]
 		}
 	}
-	uri := b.collection + "/" + url.PathEscape(name(object)) + dry
-	return b.server.do(http.MethodPut, uri, "application/json", encode(b.server.t, object))
+	uri := b.collection + "/" + url.PathEscape(name(object))
+	out := b.server.do(http.MethodPut, uri+dry, "application/json", encode(b.server.t, object))
+	if out.Code == http.StatusConflict && metadata != nil && metadata["resourceVersion"] == own["resourceVersion"] {
+		// The server itself may have written a status since.
+		latest, _ := b.server.do(http.MethodGet, uri, "", nil).Object.(map[string]any)
+		if fresh, _ := latest["metadata"].(map[string]any); fresh != nil {
+			own["resourceVersion"], metadata["resourceVersion"] = fresh["resourceVersion"], fresh["resourceVersion"]
+			return b.server.do(http.MethodPut, uri+dry, "application/json", encode(b.server.t, object))
+		}
+	}
+	return out
 }
 
 func name(object map[string]any) string {

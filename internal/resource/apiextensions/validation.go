@@ -61,6 +61,13 @@ func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Custo
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil); err != nil {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
+	for i := range out.Spec.Versions {
+		// The rules of a version's selectable fields presume a schema; without
+		// one, that it is required is all there is to say.
+		if v := &out.Spec.Versions[i]; v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			v.SelectableFields = nil
+		}
+	}
 	return out, nil
 }
 
