@@ -20,8 +20,17 @@ func TestGarbagePercent(t *testing.T) {
 		{"the first collection", 0, 4 * mb, time.Second, 100},
 		{"no time has passed", 30 * mb, 30 * mb, 0, 100},
 	} {
-		if got := garbagePercent(tt.live, tt.allocated, tt.took); got != tt.want {
+		if got := garbagePercent(tt.live, tt.allocated, 512*mb, tt.took); got != tt.want {
 			t.Errorf("%s: %d %%, want %d %%", tt.what, got, tt.want)
+		}
+	}
+}
+
+func TestGarbageFor(t *testing.T) {
+	const mb = 1 << 20
+	for memory, want := range map[uint64]uint64{512 * mb: 32 * mb, 4096 * mb: 256 * mb, 24576 * mb: 512 * mb, 0: 0} {
+		if got := garbageFor(memory); got != want {
+			t.Errorf("%d MB of memory: %d MB, want %d MB", memory/mb, got/mb, want/mb)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func watchNames(t *testing.T, ctx context.Context, path string) <-chan string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // where it is read
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,11 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	listener := loopback(ts, "127.0.0.1", args[0])
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	ts.Defer(func() { _ = server.Close(); <-done })
+	ts.Defer(func() {
+		if err := errors.Join(server.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
+			ts.Logf("web server: %v", err)
+		}
+	})
 	ts.Value(outsideKey{}).(*outside).registry = r
 }
 
@@ -149,7 +153,11 @@ func startWebServer(ts *testscript.TestScript, neg bool, args []string) {
 	listener := loopback(ts, "127.0.0.1", args[0])
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	ts.Defer(func() { _ = server.Close(); <-done })
+	ts.Defer(func() {
+		if err := errors.Join(server.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
+			ts.Logf("web server: %v", err)
+		}
+	})
 }
 
 // publish makes the registry serve its image as NAME: publish NAME.
@@ -175,7 +183,12 @@ func healthServer(ts *testscript.TestScript, neg bool, args []string) {
 	listener := loopback(ts, "", args[0])
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	ts.Defer(func() { server.Stop(); <-done })
+	ts.Defer(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			ts.Logf("gRPC server: %v", err)
+		}
+	})
 	ts.Value(outsideKey{}).(*outside).health = state
 }
 

@@ -1,6 +1,8 @@
 // Package endpointslicemirroring copies Endpoints that users keep themselves,
 // for Services without selectors, into EndpointSlices: proxies and DNS read
 // nothing else.
+//
+//nolint:staticcheck // Endpoints are deprecated, and are still to be mirrored.
 package endpointslicemirroring
 
 import (

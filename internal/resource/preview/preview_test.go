@@ -98,7 +98,7 @@ func TestConversions(t *testing.T) {
 		},
 		func(s *certificatesv1beta1.PodCertificateRequestSpec, c randfill.Continue) {
 			c.FillNoCustom(s)
-			s.PKIXPublicKey, s.ProofOfPossession = nil, nil
+			s.PKIXPublicKey, s.ProofOfPossession = nil, nil //nolint:staticcheck // the deprecated fields are what is lost
 		},
 		func(d *resourcev1beta1.Device, c randfill.Continue) {
 			c.FillNoCustom(d)
