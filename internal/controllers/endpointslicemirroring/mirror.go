@@ -1,3 +1,4 @@
+//nolint:staticcheck // Endpoints are deprecated, and are still to be mirrored.
 package endpointslicemirroring
 
 import (
