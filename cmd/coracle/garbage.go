@@ -19,7 +19,7 @@ const (
 	maxGarbage      = 512 << 20
 	maxGarbageShare = 16
 	// startTime is how long the garbage of the start is not taken for a load.
-	startTime = 5 * time.Second
+	startTime = time.Second
 	// calmTime without a collection means that the load is over.
 	calmTime = 3 * collectEvery
 	// usualGarbage is Go's default: as much garbage as there are live objects.
