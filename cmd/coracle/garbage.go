@@ -16,7 +16,7 @@ const (
 	collectEvery = 4 * time.Second
 	// maxGarbage bounds what may gather between two collections when it is
 	// more than what lives: so many bytes, and this share of the machine's memory.
-	maxGarbage      = 512 << 20
+	maxGarbage      = 256 << 20
 	maxGarbageShare = 16
 	// startTime is how long the garbage of the start is not taken for a load.
 	startTime = time.Second

@@ -27,7 +27,24 @@ func Equal(a, b any) bool {
 			return true
 		}
 	}
+	if la, lb := reflect.ValueOf(a), reflect.ValueOf(b); la.Kind() == reflect.Slice && la.Type() == lb.Type() && sameItems(la, lb) {
+		return true
+	}
 	return equality.Semantic.DeepEqual(a, b)
+}
+
+// sameItems says whether two lists of messages have the same encoding.
+func sameItems(a, b reflect.Value) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for i := range a.Len() {
+		ma, ok := a.Index(i).Addr().Interface().(message)
+		if !ok || !sameEncoding(ma, b.Index(i).Addr().Interface().(message)) {
+			return false
+		}
+	}
+	return true
 }
 
 func asMessage(v any) (message, bool) {

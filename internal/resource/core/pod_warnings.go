@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,7 @@ import (
 )
 
 func podWarnings(_ *resource.Request, p, old *corev1.Pod) []string {
-	if old != nil && equal(p.Spec, old.Spec) && equal(p.Annotations, old.Annotations) {
+	if old != nil && p.Generation == old.Generation && maps.Equal(p.Annotations, old.Annotations) {
 		return nil
 	}
 	return templateWarnings(podAsTemplate(p), nil)
