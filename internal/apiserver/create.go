@@ -134,8 +134,11 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 		return nil, err
 	}
 	if g.dryRun {
-		if _, ok := q.endpoint.kind.Get(obj.GetNamespace(), obj.GetName()); ok {
+		switch _, err := q.endpoint.kind.Read(q.ctx, obj.GetNamespace(), obj.GetName()); {
+		case err == nil:
 			return nil, q.alreadyExists(obj)
+		case !errors.Is(err, store.ErrNotFound):
+			return nil, storeError(err, "create", q.endpoint.groupResource(), obj.GetName())
 		}
 		return unstored(obj), nil
 	}
@@ -153,13 +156,15 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 	return e, nil
 }
 
-// alreadyExists says that the name is taken, and whether it is about to be free.
+// alreadyExists says that the name is taken, and whether it is about to be
+// free. It asks the store: the cache may not have heard yet.
 func (q *request) alreadyExists(obj resource.Object) error {
 	err := apierrors.NewAlreadyExists(q.endpoint.groupResource(), obj.GetName())
 	if obj.GetGenerateName() != "" {
 		err = apierrors.NewGenerateNameConflict(q.endpoint.groupResource(), obj.GetName(), 1)
 	}
-	if e, ok := q.endpoint.kind.Get(obj.GetNamespace(), obj.GetName()); ok && e.Object.GetDeletionTimestamp() != nil {
+	e, readErr := q.endpoint.kind.Read(q.ctx, obj.GetNamespace(), obj.GetName())
+	if readErr == nil && e.Object.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
