@@ -278,8 +278,10 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	}
 	if source.IsStatic(pod) && k.mirror != nil {
 		// The mirror belongs to the node; nodeChanged wakes the worker.
-		if node := k.nodeObject(); node != nil {
-			if err := k.mirror.Ensure(ctx, pod, k.mirrorOf(pod), node); err != nil {
+		mirror := k.mirrorOf(pod)
+		next = source.Rest(mirror, time.Now())
+		if node := k.nodeObject(); node != nil && next == 0 {
+			if err := k.mirror.Ensure(ctx, pod, mirror, node); err != nil {
 				klog.FromContext(ctx).Error(err, "The static pod has no mirror yet, will try again")
 				next = mirrorRetry
 			}

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,21 @@ import (
 // Mirror keeps the API server's images of static pods.
 type Mirror struct {
 	Client kubernetes.Interface
+}
+
+// deletionRest is how long a mirror is left alone after somebody deleted it.
+const deletionRest = 2 * time.Second
+
+// Rest returns how long from now a mirror is still to be left alone: 0 unless
+// it was just deleted by others. Clients that wait for the end of a deletion
+// look whether the object is still there and then watch it: one that was
+// replaced in between would keep kubectl delete waiting for ever.
+func Rest(mirror *v1.Pod, now time.Time) time.Duration {
+	if mirror == nil || mirror.DeletionTimestamp == nil || mirror.DeletionGracePeriodSeconds == nil {
+		return 0
+	}
+	asked := mirror.DeletionTimestamp.Add(-time.Duration(*mirror.DeletionGracePeriodSeconds) * time.Second)
+	return max(asked.Add(deletionRest).Sub(now), 0)
 }
 
 // Ensure makes the mirror of a static pod be there and up to date. mirror is
