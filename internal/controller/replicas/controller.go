@@ -3,6 +3,7 @@ package replicas
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -88,7 +89,7 @@ func (c *Controller) setChanged(old, new runtime.Object) {
 func (c *Controller) wakeAdopters(p *v1.Pod) {
 	_ = cache.ListAllByNamespace(c.kind.Informer.GetIndexer(), p.Namespace, labels.Everything(), func(o any) {
 		set := c.kind.View(o)
-		if s, err := selector(set); err == nil && s.Matches(labels.Set(p.Labels)) {
+		if own.Selects(set.Spec.Selector, p) {
 			c.queue.Add(controller.Key{Namespace: set.Namespace, Name: set.Name})
 		}
 	})
@@ -149,18 +150,14 @@ func (c *Controller) claim(ctx context.Context, set *apps.ReplicaSet) ([]*v1.Pod
 	if err != nil {
 		return nil, fmt.Errorf("selector of %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	var candidates []*v1.Pod
-	for _, key := range []string{string(set.UID), own.Orphans(set.Namespace)} {
-		objects, err := c.pods.GetIndexer().ByIndex(own.ByController, key)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objects {
-			if p := o.(*v1.Pod); key == string(set.UID) || pods.IsActive(p) {
-				candidates = append(candidates, p)
-			}
-		}
+	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), set)
+	if err != nil {
+		return nil, err
 	}
+	// What has ended is not adopted any more.
+	candidates = slices.DeleteFunc(candidates, func(p *v1.Pod) bool {
+		return metav1.GetControllerOfNoCopy(p) == nil && !pods.IsActive(p)
+	})
 	claim := own.Claim[*v1.Pod]{
 		Owner: set, Kind: c.kind.GroupVersionKind, Selector: s, Patch: c.control.Patch,
 		Fresh: func(ctx context.Context) (metav1.Object, error) { return c.kind.Fresh(ctx, set.Namespace, set.Name) },
