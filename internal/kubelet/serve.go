@@ -6,9 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,10 +25,10 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/util/cert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-client/pkg/logs"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
@@ -237,7 +240,7 @@ func (b backend) SandboxID(pod *v1.Pod) (string, error) {
 }
 
 // Logs implements server.Backend.
-func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.PodLogOptions, stdout, stderr server.Writer) error {
+func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.PodLogOptions, stdout, stderr io.Writer) error {
 	if specContainer(pod, container) == nil {
 		return fmt.Errorf("container %q in pod %q is not available: %w", container, pod.Name, server.ErrNotFound)
 	}
@@ -261,14 +264,26 @@ func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.
 		}
 		return fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
 	}
-	options := &logs.LogOptions{Follow: o.Follow, Timestamp: o.Timestamps, TailLines: o.TailLines, LimitBytes: o.LimitBytes}
+	options := logs.Options{Follow: o.Follow, Timestamps: o.Timestamps, Tail: o.TailLines, Limit: o.LimitBytes, Running: func(ctx context.Context) (bool, error) {
+		return b.running(ctx, c.ID)
+	}}
 	if o.SinceSeconds != nil {
 		options.Since = time.Now().Add(-time.Duration(*o.SinceSeconds) * time.Second)
 	}
 	if o.SinceTime != nil {
 		options.Since = o.SinceTime.Time
 	}
-	return logs.ReadLogs(ctx, c.LogPath, c.ID, options, b.k.runtime, stdout, stderr)
+	return logs.Read(ctx, c.LogPath, options, stdout, stderr)
+}
+
+// running asks the runtime whether a container runs. While the runtime does
+// not answer, it is taken to.
+func (b backend) running(ctx context.Context, id string) (bool, error) {
+	answer, err := b.k.runtime.ContainerStatus(ctx, id, false)
+	if status.Code(err) == codes.Unavailable {
+		return true, nil
+	}
+	return answer.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING, err
 }
 
 func waitingText(w *v1.ContainerStateWaiting) string {

@@ -1,4 +1,5 @@
-// Package logs keeps the logs of containers from growing without bound.
+// Package logs reads the logs of containers and keeps them from growing
+// without bound.
 //
 //	0.log                     the runtime writes here
 //	0.log.20261121-070000     the one before it, as it was
@@ -46,6 +47,10 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 	if err != nil {
 		return err
 	}
+	aside := log + "." + time.Now().Format(stamp)
+	if slices.Contains(old, aside) || slices.Contains(old, aside+packed) {
+		return nil // the last one was moved in the same second
+	}
 	remove, pack := sift(old, r.MaxFiles-2) // beside them there are the new log and the one moved aside now
 	for _, path := range remove {
 		if err := os.Remove(path); err != nil {
@@ -57,7 +62,6 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 			return fmt.Errorf("pack %s: %w", path, err)
 		}
 	}
-	aside := log + "." + time.Now().Format(stamp)
 	if err := os.Rename(log, aside); err != nil {
 		return err
 	}

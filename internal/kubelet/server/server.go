@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -46,7 +47,7 @@ type Backend interface {
 	// ContainerID is the id of a container that runs in the pod.
 	ContainerID(pod *v1.Pod, container string) (string, error)
 	SandboxID(pod *v1.Pod) (string, error)
-	Logs(ctx context.Context, pod *v1.Pod, container string, options *v1.PodLogOptions, stdout, stderr Writer) error
+	Logs(ctx context.Context, pod *v1.Pod, container string, options *v1.PodLogOptions, stdout, stderr io.Writer) error
 	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*url.URL, error)
 	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*url.URL, error)
 	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*url.URL, error)
@@ -60,9 +61,6 @@ type Backend interface {
 	// Healthy returns an error while the kubelet does not do its work.
 	Healthy() error
 }
-
-// Writer is where logs go.
-type Writer interface{ Write(p []byte) (int, error) }
 
 // Config is what a Server is made from.
 type Config struct {

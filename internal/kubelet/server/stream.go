@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,10 +30,6 @@ func (f flusher) Write(p []byte) (int, error) {
 	return n, err
 }
 
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	pod := s.find(w, r)
 	if pod == nil {
@@ -43,24 +40,18 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	var stdout, stderr Writer = flusher{w}, flusher{w}
+	first := &firstWrite{w: w}
+	var stdout, stderr io.Writer = first, first
 	if options.Stream != nil {
 		switch *options.Stream {
 		case v1.LogStreamStdout:
-			stderr = discard{}
+			stderr = nil
 		case v1.LogStreamStderr:
-			stdout = discard{}
+			stdout = nil
 		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	first := &firstWrite{w: w}
-	if stdout == (flusher{w}) {
-		stdout = first
-	}
-	if stderr == (flusher{w}) {
-		stderr = first
-	}
 	err = s.config.Backend.Logs(ctx, pod, r.PathValue("container"), options, stdout, stderr)
 	switch {
 	case err == nil:

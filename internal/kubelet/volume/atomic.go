@@ -19,8 +19,9 @@ const (
 
 // write makes dir show exactly the given files, all changing at one instant:
 // the new version is written beside the old one and a link is renamed over.
-// It says whether anything changed.
-func (v *Volumes) write(dir string, payload map[string]file) (changed bool, err error) {
+// own, if not nil, is called on the new version before anyone sees it. It says
+// whether anything changed.
+func (v *Volumes) write(dir string, payload map[string]file, own func(root string) error) (changed bool, err error) {
 	if err := v.FS.MkdirAll(dir, 0o777); err != nil {
 		return false, err
 	}
@@ -43,6 +44,16 @@ func (v *Volumes) write(dir string, payload map[string]file) (changed bool, err 
 			return false, err
 		}
 		if err := v.FS.WriteFile(full, payload[path].data, payload[path].mode); err != nil {
+			return false, err
+		}
+		if uid := payload[path].uid; uid != nil {
+			if err := v.FS.Lchown(full, int(*uid), -1); err != nil {
+				return false, err
+			}
+		}
+	}
+	if own != nil {
+		if err := own(root); err != nil {
 			return false, err
 		}
 	}

@@ -15,9 +15,9 @@ func TestWriteIsAtomicAndExact(t *testing.T) {
 		t.Helper()
 		in := map[string]file{}
 		for path, text := range payload {
-			in[path] = file{[]byte(text), 0o640}
+			in[path] = file{data: []byte(text), mode: 0o640}
 		}
-		got, err := v.write(dir, in)
+		got, err := v.write(dir, in, nil)
 		if err != nil || got != changed {
 			t.Fatalf("changed %v (%v), want %v", got, err, changed)
 		}

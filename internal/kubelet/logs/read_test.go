@@ -1,0 +1,151 @@
+package logs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const sample = `2026-11-21T07:00:00.1Z stdout F one
+2026-11-21T07:00:01.25Z stderr F two
+2026-11-21T07:00:02Z stdout P thr
+2026-11-21T07:00:02.5Z stdout F ee
+torn
+2026-11-21T07:00:03Z stdout F:tag four words in all
+2026-11-21T07:00:04Z stdout F no end`
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, sample)
+	n := func(n int64) *int64 { return &n }
+	for name, test := range map[string]struct {
+		options  Options
+		out, err string
+	}{
+		"all":        {out: "one\nthree\nfour words in all\nno end", err: "two\n"},
+		"tail":       {options: Options{Tail: n(2)}, out: "four words in all\nno end"},
+		"tail none":  {options: Options{Tail: n(0)}},
+		"tail more":  {options: Options{Tail: n(100)}, out: "one\nthree\nfour words in all\nno end", err: "two\n"},
+		"limit":      {options: Options{Limit: n(6)}, out: "one\n", err: "tw"},
+		"limit even": {options: Options{Limit: n(8)}, out: "one\n", err: "two\n"},
+		"since":      {options: Options{Since: time.Date(2026, 11, 21, 7, 0, 3, 0, time.UTC)}, out: "four words in all\nno end"},
+		"timestamps": {options: Options{Timestamps: true, Tail: n(5)}, out: "2026-11-21T07:00:02.000000000Z three\n2026-11-21T07:00:03.000000000Z four words in all\n2026-11-21T07:00:04.000000000Z no end"},
+	} {
+		var out, errs bytes.Buffer
+		if err := Read(t.Context(), path, test.options, &out, &errs); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff([]string{test.out, test.err}, []string{out.String(), errs.String()}); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+	var errs bytes.Buffer
+	if err := Read(t.Context(), path, Options{}, nil, &errs); err != nil || errs.String() != "two\n" {
+		t.Errorf("only stderr: %q, %v", errs.String(), err)
+	}
+}
+
+// A tail is found over the borders of the blocks it is looked for in.
+func TestStartOfTail(t *testing.T) {
+	text := strings.Repeat(strings.Repeat("x", 1023)+"\n", 100)
+	for n := range int64(102) {
+		at, err := startOfTail(strings.NewReader(text), n)
+		if want := max(int64(len(text))-1024*n, 0); err != nil || at != want {
+			t.Fatalf("the last %d lines begin at %d, %v; want %d", n, at, err, want)
+		}
+	}
+}
+
+// writer writes a log as a runtime does, and moves it aside as the kubelet does.
+type writer struct {
+	t    *testing.T
+	path string
+	file *os.File
+	n    int
+}
+
+func (w *writer) reopen() {
+	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.file = f
+}
+
+func (w *writer) line() {
+	w.n++
+	if _, err := fmt.Fprintf(w.file, "2026-11-21T07:00:00Z stdout F line %d\n", w.n); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// rotate leaves lines behind at each point where a reader may come too late.
+func (w *writer) rotate() {
+	old := w.file
+	if err := os.Rename(w.path, fmt.Sprintf("%s.%06d", w.path, w.n)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.line()
+	w.reopen()
+	next := w.file
+	w.file = old
+	w.line()
+	_ = old.Close()
+	w.file = next
+}
+
+func TestFollowOverRotations(t *testing.T) {
+	w := &writer{t: t, path: filepath.Join(t.TempDir(), "0.log")}
+	w.reopen()
+	w.line()
+	var ended atomic.Bool
+	r, pipe := io.Pipe()
+	go func() {
+		err := Read(t.Context(), w.path, Options{Follow: true, Running: func(context.Context) (bool, error) { return !ended.Load(), nil }}, pipe, pipe)
+		pipe.CloseWithError(err)
+	}()
+	lines := bufio.NewScanner(r)
+	read := 0
+	for round := range 200 {
+		for read < w.n {
+			if read++; !lines.Scan() || lines.Text() != fmt.Sprintf("line %d", read) {
+				t.Fatalf("round %d: got %q (%v), want line %d", round, lines.Text(), lines.Err(), read)
+			}
+		}
+		w.rotate()
+		w.line()
+	}
+	ended.Store(true)
+	for lines.Scan() {
+		read++
+	}
+	if read != w.n || lines.Err() != nil {
+		t.Fatalf("the log ended after %d of %d lines: %v", read, w.n, lines.Err())
+	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, sample)
+	ctx, cancel := context.WithCancel(t.Context())
+	running := func(context.Context) (bool, error) { cancel(); return true, nil }
+	var out bytes.Buffer
+	if err := Read(ctx, path, Options{Follow: true, Running: running}, &out, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context a log was read on: %v", err)
+	}
+	gone := errors.New("gone")
+	if err := Read(t.Context(), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return false, gone }}, &out, nil); !errors.Is(err, gone) {
+		t.Errorf("a runtime's failure was lost: %v", err)
+	}
+}
