@@ -25,11 +25,14 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 )
 
-// HashLabel of a revision is the end of its name.
+// HashLabel is the label that the revisions of all owners but DaemonSets carry
+// their hash in.
 const HashLabel = "controller.kubernetes.io/hash"
 
 // History reads and writes the revisions of one owner.
 type History struct {
+	// Label holds a revision's hash, which its name ends in.
+	Label    string
 	Kube     kubernetes.Interface
 	Lister   appslisters.ControllerRevisionLister
 	Owner    metav1.Object
@@ -148,7 +151,7 @@ func (h *History) create(ctx context.Context, raw []byte, number int64, collisio
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       h.Owner.GetNamespace(),
 			Name:            h.name(raw, collisions),
-			Labels:          map[string]string{HashLabel: hash(raw, collisions)},
+			Labels:          map[string]string{},
 			Annotations:     map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.Owner, h.Kind)},
 		},
@@ -158,6 +161,7 @@ func (h *History) create(ctx context.Context, raw []byte, number int64, collisio
 	for k, v := range h.Template.Labels {
 		r.Labels[k] = v
 	}
+	r.Labels[h.Label] = hash(raw, collisions)
 	for k, v := range h.Owner.GetAnnotations() {
 		r.Annotations[k] = v
 	}

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,7 +161,8 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 		return err
 	}
 	history := &revision.History{
-		Kube: c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		Label: apps.DefaultDaemonSetUniqueLabelKey,
+		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
 	}
 	all, err := history.List()
 	if err != nil {
@@ -170,7 +172,7 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 	if err != nil {
 		return err
 	}
-	hash := now.Labels[revision.HashLabel]
+	hash := hashOf(now)
 	s := snapshot{set: set, nodes: nodes, pods: owned, hash: hash, now: time.Now()}
 	var stepErr error
 	if current {
@@ -191,7 +193,7 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 	inUse := map[string]bool{now.Name: true}
 	for _, r := range all {
 		for _, p := range owned {
-			if p.Labels[apps.ControllerRevisionHashLabelKey] == r.Labels[revision.HashLabel] {
+			if p.Labels[apps.ControllerRevisionHashLabelKey] == hashOf(r) {
 				inUse[r.Name] = true
 			}
 		}
@@ -282,6 +284,12 @@ func (c *daemonSets) putOff(set *apps.DaemonSet, next step) []*v1.Pod {
 		out = append(out, p)
 	}
 	return out
+}
+
+// hashOf is what the pods of a revision are labelled with. Coracle's first
+// versions kept it as StatefulSets do.
+func hashOf(r *apps.ControllerRevision) string {
+	return cmp.Or(r.Labels[apps.DefaultDaemonSetUniqueLabelKey], r.Labels[revision.HashLabel])
 }
 
 // newPod is a set's pod for a node.

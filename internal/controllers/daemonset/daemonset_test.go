@@ -113,5 +113,9 @@ func TestOneOnEachNode(t *testing.T) {
 		c.SetReady("default", fresh, time.Now())
 	}
 	controllertest.Eventually(t, where, "a=two b=two d=two")
+	revisions, err := c.Fake.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{LabelSelector: apps.DefaultDaemonSetUniqueLabelKey})
+	if err != nil || len(revisions.Items) != 2 {
+		t.Errorf("revisions whose label is that of their pods: %v, %v", revisions, err)
+	}
 	controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
 }

@@ -42,8 +42,9 @@ type slot struct {
 // plan decides the next step. With pod management policy OrderedReady one
 // pod is handled at a time, from the lowest ordinal up when pods are made and
 // from the highest down when they are deleted or updated; the next one waits
-// until the one before is available, or gone. With Parallel all are at once,
-// updates aside.
+// until the one before is available, or gone. So scaling down waits too while
+// the next pod to go and another below it are both unhealthy. With Parallel all
+// are at once, updates aside.
 func plan(s snapshot) (out step) {
 	if s.set.DeletionTimestamp != nil {
 		return out
@@ -56,16 +57,18 @@ func plan(s snapshot) (out step) {
 			return out
 		}
 	}
-	for _, pod := range condemned {
-		if pod.DeletionTimestamp == nil {
-			// A pod that is broken is not waited for.
+	if len(condemned) > 0 && ordered {
+		if pod := condemned[0]; pod.DeletionTimestamp == nil && s.mayGo(pod, condemned, &out) {
 			out.delete = append(out.delete, pod)
 		}
-		if ordered {
-			return out
+		return out
+	}
+	for _, pod := range condemned {
+		if pod.DeletionTimestamp == nil {
+			out.delete = append(out.delete, pod)
 		}
 	}
-	if len(condemned) > 0 && ordered || s.set.Spec.UpdateStrategy.Type == apps.OnDeleteStatefulSetStrategyType {
+	if s.set.Spec.UpdateStrategy.Type == apps.OnDeleteStatefulSetStrategyType {
 		return out
 	}
 	s.replace(slots, &out)
@@ -136,17 +139,31 @@ func (s snapshot) fill(sl slot, out *step) (done bool) {
 	if !identified(s.set, pod, sl.ordinal) {
 		out.repair = append(out.repair, sl)
 	}
+	return s.available(pod, out)
+}
+
+// available reports whether a pod runs and is available. For one that will be
+// without an event, it notes how long that takes.
+func (s snapshot) available(pod *v1.Pod, out *step) bool {
 	wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
 	if !ready || pod.Status.Phase != v1.PodRunning {
 		return false
 	}
-	if wait > 0 {
-		if out.wait == 0 || wait < out.wait {
-			out.wait = wait
-		}
-		return false
+	if wait > 0 && (out.wait == 0 || wait < out.wait) {
+		out.wait = wait
 	}
-	return true
+	return wait <= 0
+}
+
+// mayGo reports whether a condemned pod may be deleted: it is available, or no
+// condemned pod below it is unhealthy.
+func (s snapshot) mayGo(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
+	if s.available(pod, out) {
+		return true
+	}
+	return !slices.ContainsFunc(condemned, func(other *v1.Pod) bool {
+		return other != pod && (other.Status.Phase != v1.PodRunning || !pods.IsReady(other) || other.DeletionTimestamp != nil)
+	})
 }
 
 // replace deletes pods of other revisions than the update's, highest ordinal

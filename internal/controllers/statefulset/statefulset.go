@@ -103,7 +103,8 @@ func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
 		return err
 	}
 	history := &revision.History{
-		Kube: c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		Label: revision.HashLabel,
+		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
 	}
 	all, err := history.List()
 	if err != nil {
