@@ -150,6 +150,8 @@ var plainFinalizers = map[string]bool{
 	"admissionregistration.k8s.io": true,
 	"apiextensions.k8s.io":         true,
 	"apiregistration.k8s.io":       true,
+	"coordination.k8s.io":          true,
+	"node.k8s.io":                  true,
 }
 
 func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {
@@ -209,15 +211,22 @@ func (d *Definition[S, T]) updateValidator(validate func(*Request, T) field.Erro
 		if !d.UpdateValidatesAlone {
 			errs = validate(r, obj)
 		}
-		errs = append(errs, ValidateMetadataUpdate(obj, old)...)
-		if !plainFinalizers[d.GroupVersion.Group] {
-			errs = append(errs, validateFinalizerDomains(obj)...)
+		if !d.MetadataUpdateUnchecked {
+			errs = append(errs, d.validateMetadataUpdate(obj, old)...)
 		}
 		if d.ValidateUpdate != nil {
 			errs = append(errs, d.ValidateUpdate(r, obj, old)...)
 		}
 		return errs
 	}
+}
+
+func (d *Definition[S, T]) validateMetadataUpdate(obj, old T) field.ErrorList {
+	errs := ValidateMetadataUpdate(obj, old)
+	if !plainFinalizers[d.GroupVersion.Group] {
+		errs = append(errs, validateFinalizerDomains(obj)...)
+	}
+	return errs
 }
 
 func (d *Definition[S, T]) warnings(r *Request, obj, old Object) []string {
@@ -264,7 +273,7 @@ func (d *Definition[S, T]) statusSubresource() Subresource {
 		},
 		ValidateUpdate: func(r *Request, o, p Object) field.ErrorList {
 			obj, old := o.(T), p.(T)
-			errs := ValidateMetadataUpdate(obj, old)
+			errs := d.validateMetadataUpdate(obj, old)
 			if d.ValidateStatus != nil {
 				errs = append(errs, d.ValidateStatus(r, obj, old)...)
 			}

@@ -58,6 +58,10 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	// UpdateValidatesAlone is set: then ValidateUpdate calls what it needs.
 	ValidateUpdate       func(r *Request, obj, old T) field.ErrorList
 	UpdateValidatesAlone bool
+	// MetadataUpdateUnchecked leaves it to what all updates have in common to
+	// check that fixed metadata stays. Other kinds check it once more, so that
+	// clients are told twice.
+	MetadataUpdateUnchecked bool
 	Warnings             func(r *Request, obj, old T) []string
 	ValidateName         func(name string, prefix bool) []string // nil: DNS subdomain
 

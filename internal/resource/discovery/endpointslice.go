@@ -2,11 +2,13 @@ package discovery
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -29,9 +31,12 @@ func EndpointSlices() *resource.Resource {
 		Validate: func(_ *resource.Request, s *discoveryv1.EndpointSlice) field.ErrorList {
 			return validateEndpointSlice(s, nil)
 		},
-		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateEndpointSliceUpdate,
-		Warnings:             endpointSliceWarnings,
+		PrepareForCreate:        func(_ *resource.Request, s *discoveryv1.EndpointSlice) { dropTopology(s, nil) },
+		PrepareForUpdate:        func(_ *resource.Request, s, old *discoveryv1.EndpointSlice) { dropTopology(s, old) },
+		UpdateValidatesAlone:    true,
+		MetadataUpdateUnchecked: true,
+		ValidateUpdate:          validateEndpointSliceUpdate,
+		Warnings:                endpointSliceWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("AddressType", "string", doc["addressType"]),
@@ -82,12 +87,39 @@ func headOrUnset(items []string) string {
 	return cell.Head(items, shownItems)
 }
 
-// endpointSliceWarnings are of addresses in unusual forms.
-func endpointSliceWarnings(_ *resource.Request, s, _ *discoveryv1.EndpointSlice) []string {
-	if s.AddressType == discoveryv1.AddressTypeFQDN {
-		return nil
+// dropTopology empties the field deprecatedTopology, which this version does
+// not let clients write, unless no endpoint changes. Names of nodes that were
+// found there before go to the field that is for them.
+func dropTopology(s, old *discoveryv1.EndpointSlice) {
+	nodes := sets.New[string]()
+	if old != nil {
+		if resource.Equal(s.Endpoints, old.Endpoints) {
+			return
+		}
+		for i := range old.Endpoints {
+			nodes.Insert(old.Endpoints[i].DeprecatedTopology[corev1.LabelHostname])
+		}
 	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		node := e.DeprecatedTopology[corev1.LabelHostname]
+		if e.NodeName == nil && nodes.Has(node) && len(utilvalidation.IsDNS1123Subdomain(node)) == 0 {
+			e.NodeName = &node
+		}
+		e.DeprecatedTopology = nil
+	}
+}
+
+// endpointSliceWarnings are of names in place of addresses, and of addresses
+// in unusual forms.
+func endpointSliceWarnings(_ *resource.Request, s, old *discoveryv1.EndpointSlice) []string {
 	var warnings []string
+	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
+		warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
+	}
+	if strings.HasSuffix(s.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io") {
+		return warnings // they write addresses in their usual form
+	}
 	for i := range s.Endpoints {
 		at := field.NewPath("endpoints").Index(i).Child("addresses")
 		for k, address := range s.Endpoints[i].Addresses {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -54,13 +55,13 @@ func validateAddressType(t discoveryv1.AddressType) field.ErrorList {
 }
 
 func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressType) field.ErrorList {
+	var errs field.ErrorList
 	switch {
 	case len(addresses) == 0:
 		return field.ErrorList{field.Required(p, "must contain at least 1 address")}
 	case len(addresses) > maxAddresses:
-		return field.ErrorList{field.TooMany(p, len(addresses), maxAddresses)}
+		errs = append(errs, field.TooMany(p, len(addresses), maxAddresses))
 	}
-	var errs field.ErrorList
 	for i, address := range addresses {
 		switch at := p.Index(i); t {
 		case discoveryv1.AddressTypeIPv4:
@@ -129,10 +130,9 @@ func validateHints(p *field.Path, h *discoveryv1.EndpointHints) field.ErrorList 
 		at := zones.Index(i).Child("name")
 		if seen.Has(zone.Name) {
 			errs = append(errs, field.Duplicate(at, zone.Name))
-		} else {
-			seen.Insert(zone.Name)
-			errs = append(errs, rule.Problems(at, zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
 		}
+		seen.Insert(zone.Name)
+		errs = append(errs, rule.Problems(at, zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
 	}
 	nodes := p.Child("forNodes")
 	if len(h.ForNodes) > maxHints {
@@ -143,10 +143,9 @@ func validateHints(p *field.Path, h *discoveryv1.EndpointHints) field.ErrorList 
 		at := nodes.Index(i).Child("name")
 		if seen.Has(node.Name) {
 			errs = append(errs, field.Duplicate(at, node.Name))
-		} else {
-			seen.Insert(node.Name)
-			errs = append(errs, rule.Subdomain(at, node.Name)...)
 		}
+		seen.Insert(node.Name)
+		errs = append(errs, rule.Subdomain(at, node.Name)...)
 	}
 	return errs
 }
@@ -180,7 +179,9 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 }
 
 func validateEndpointSliceUpdate(_ *resource.Request, s, old *discoveryv1.EndpointSlice) field.ErrorList {
-	return append(validateEndpointSlice(s, old), rule.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
+	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSSubdomain)
+	errs = append(errs, validateEndpointSlice(s, old)...)
+	return append(errs, rule.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
 }
 
 // content is what a change of raises the generation.

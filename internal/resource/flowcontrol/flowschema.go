@@ -5,6 +5,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
@@ -25,6 +26,10 @@ func FlowSchemas() *resource.Resource {
 		Spec:       func(s *flowcontrolv1.FlowSchema) any { return s.Spec },
 		CopyStatus: func(s, from *flowcontrolv1.FlowSchema) { s.Status = from.Status },
 		Validate:   validateFlowSchema,
+		ValidateStatus: func(_ *resource.Request, s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+			return validateConditionTypes(s.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
+		},
+		MetadataUpdateUnchecked: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PriorityLevel", "string", doc["priorityLevelConfiguration"]),

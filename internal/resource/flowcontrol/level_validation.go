@@ -20,13 +20,9 @@ func validatePriorityLevel(_ *resource.Request, l *flowcontrolv1.PriorityLevelCo
 	p, s := field.NewPath("spec"), &l.Spec
 	var errs field.ErrorList
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (s.Type == exempt) {
-		if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt || s.Type == exempt {
-			errs = append(errs, field.Invalid(p.Child("type"), s.Type, "type must be 'Exempt' if and only if `name` is 'exempt'"))
-		}
+		errs = append(errs, field.Invalid(p.Child("type"), s.Type, "type must be 'Exempt' if and only if name is 'exempt'"))
 	}
-	if fixed := bootstrap.MandatoryPriorityLevelConfigurationCatchAll; l.Name == fixed.Name && !equality.Semantic.DeepEqual(*s, fixed.Spec) {
-		errs = append(errs, field.Invalid(p, rule.Shown(*s), fmt.Sprintf("spec of '%s' must equal the fixed value", l.Name)))
-	}
+	errs = append(errs, validateMandatoryLevel(p, l)...)
 	switch s.Type {
 	case exempt:
 		if s.Limited != nil {
@@ -47,6 +43,24 @@ func validatePriorityLevel(_ *resource.Request, l *flowcontrolv1.PriorityLevelCo
 		errs = append(errs, field.NotSupported(p.Child("type"), s.Type, []flowcontrolv1.PriorityLevelEnablement{exempt, limited}))
 	}
 	return errs
+}
+
+// validateMandatoryLevel keeps the levels that each cluster has as they are.
+// Only how many seats the exempt one lends may change.
+func validateMandatoryLevel(p *field.Path, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
+		if l.Name != fixed.Name {
+			continue
+		}
+		have, want, which := l.Spec, fixed.Spec, ""
+		if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+			have.Exempt, want.Exempt, which = nil, nil, " except the 'spec.exempt' field"
+		}
+		if !equality.Semantic.DeepEqual(have, want) {
+			return field.ErrorList{field.Invalid(p, rule.Shown(l.Spec), fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, which))}
+		}
+	}
+	return nil
 }
 
 func validateShares(p *field.Path, shares, lendable *int32) field.ErrorList {

@@ -5,6 +5,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
@@ -23,6 +24,10 @@ func PriorityLevelConfigurations() *resource.Resource {
 		Spec:         func(l *flowcontrolv1.PriorityLevelConfiguration) any { return l.Spec },
 		CopyStatus:   func(l, from *flowcontrolv1.PriorityLevelConfiguration) { l.Status = from.Status },
 		Validate:     validatePriorityLevel,
+		ValidateStatus: func(_ *resource.Request, l, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+			return validateConditionTypes(l.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+		},
+		MetadataUpdateUnchecked: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Type", "string", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),

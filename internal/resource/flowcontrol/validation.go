@@ -74,25 +74,31 @@ func validatePolicyRules(p *field.Path, r *flowcontrolv1.PolicyRulesWithSubjects
 
 func validateSubject(p *field.Path, s *flowcontrolv1.Subject) field.ErrorList {
 	const account, user, group = flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser, flowcontrolv1.SubjectKindGroup
-	switch s.Kind {
-	case account:
-		if s.ServiceAccount == nil {
-			return field.ErrorList{field.Required(p.Child("serviceAccount"), "serviceAccount is required when subject kind is 'ServiceAccount'")}
-		}
-		return validateAccount(p.Child("serviceAccount"), s.ServiceAccount)
-	case user:
-		if s.User == nil {
-			return field.ErrorList{field.Required(p.Child("user"), "user is required when subject kind is 'User'")}
-		}
-		return validateNamed(p.Child("user", "name"), s.User.Name)
-	case group:
-		if s.Group == nil {
-			return field.ErrorList{field.Required(p.Child("group"), "group is required when subject kind is 'Group'")}
-		}
-		return validateNamed(p.Child("group", "name"), s.Group.Name)
-	default:
+	if s.Kind != account && s.Kind != user && s.Kind != group {
 		return field.ErrorList{field.NotSupported(p.Child("kind"), s.Kind, []flowcontrolv1.SubjectKind{group, account, user})}
 	}
+	var errs field.ErrorList
+	for _, part := range []struct {
+		name string
+		kind flowcontrolv1.SubjectKind
+		set  bool
+	}{{"serviceAccount", account, s.ServiceAccount != nil}, {"user", user, s.User != nil}, {"group", group, s.Group != nil}} {
+		switch {
+		case part.kind == s.Kind && !part.set:
+			errs = append(errs, field.Required(p.Child(part.name), fmt.Sprintf("%s is required when subject kind is '%s'", part.name, part.kind)))
+		case part.kind != s.Kind && part.set:
+			errs = append(errs, field.Forbidden(p.Child(part.name), fmt.Sprintf("%s is forbidden when subject kind is not '%s'", part.name, part.kind)))
+		}
+	}
+	switch {
+	case s.Kind == account && s.ServiceAccount != nil:
+		errs = append(errs, validateAccount(p.Child("serviceAccount"), s.ServiceAccount)...)
+	case s.Kind == user && s.User != nil:
+		errs = append(errs, validateNamed(p.Child("user", "name"), s.User.Name)...)
+	case s.Kind == group && s.Group != nil:
+		errs = append(errs, validateNamed(p.Child("group", "name"), s.Group.Name)...)
+	}
+	return errs
 }
 
 func validateNamed(p *field.Path, name string) field.ErrorList {
@@ -125,7 +131,8 @@ func validateList(p *field.Path, values []string, missing, items string) field.E
 	return nil
 }
 
-func validateVerbs(p *field.Path, verbs, supported []string) field.ErrorList {
+func validateVerbs(p *field.Path, verbs []string) field.ErrorList {
+	supported := []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 	errs := validateList(p, verbs, "verbs must contain at least one value", "verbs")
 	if len(errs) == 0 && !slices.Contains(verbs, "*") && !sets.New(supported...).HasAll(verbs...) {
 		errs = append(errs, field.NotSupported(p, verbs, supported))
@@ -134,8 +141,7 @@ func validateVerbs(p *field.Path, verbs, supported []string) field.ErrorList {
 }
 
 func validateResourceRule(p *field.Path, r *flowcontrolv1.ResourcePolicyRule) field.ErrorList {
-	errs := validateVerbs(p.Child("verbs"), r.Verbs,
-		[]string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"})
+	errs := validateVerbs(p.Child("verbs"), r.Verbs)
 	errs = append(errs, validateList(p.Child("apiGroups"), r.APIGroups, "resource rules must supply at least one api group", "api groups")...)
 	errs = append(errs, validateList(p.Child("resources"), r.Resources, "resource rules must supply at least one resource", "resources")...)
 	namespaces := p.Child("namespaces")
@@ -145,11 +151,10 @@ func validateResourceRule(p *field.Path, r *flowcontrolv1.ResourcePolicyRule) fi
 		}
 		return errs
 	}
-	errs = append(errs, validateList(namespaces, r.Namespaces, "", "namespaces")...)
+	if slices.Contains(r.Namespaces, flowcontrolv1.NamespaceEvery) {
+		return append(errs, validateList(namespaces, r.Namespaces, "", "namespaces")...)
+	}
 	for i, namespace := range r.Namespaces {
-		if namespace == flowcontrolv1.NamespaceEvery {
-			continue
-		}
 		for _, problem := range utilvalidation.IsDNS1123Label(namespace) {
 			errs = append(errs, field.Invalid(namespaces.Index(i), namespace, "each member of this list must be '*' or a DNS-1123 label; "+problem))
 		}
@@ -158,13 +163,13 @@ func validateResourceRule(p *field.Path, r *flowcontrolv1.ResourcePolicyRule) fi
 }
 
 func validateNonResourceRule(p *field.Path, r *flowcontrolv1.NonResourcePolicyRule) field.ErrorList {
-	errs := validateVerbs(p.Child("verbs"), r.Verbs, []string{"delete", "get", "head", "options", "patch", "post", "put"})
+	errs := validateVerbs(p.Child("verbs"), r.Verbs)
 	urls := p.Child("nonResourceURLs")
 	errs = append(errs, validateList(urls, r.NonResourceURLs, "nonResourceURLs must contain at least one value", "non-resource URLs")...)
+	if slices.Contains(r.NonResourceURLs, "*") {
+		return errs
+	}
 	for i, url := range r.NonResourceURLs {
-		if url == "*" {
-			continue
-		}
 		if problem := urlProblem(url); problem != "" {
 			errs = append(errs, field.Invalid(urls.Index(i), url, problem))
 		}
@@ -190,4 +195,21 @@ func urlProblem(url string) string {
 	default:
 		return ""
 	}
+}
+
+// validateConditionTypes requires conditions of different types.
+func validateConditionTypes[C any](conditions []C, typeOf func(C) string) field.ErrorList {
+	var errs field.ErrorList
+	p, seen := field.NewPath("status", "conditions"), sets.New[string]()
+	for i, c := range conditions {
+		at, name := p.Index(i).Child("type"), typeOf(c)
+		if seen.Has(name) {
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		seen.Insert(name)
+		if name == "" {
+			errs = append(errs, field.Required(at, "must not be empty"))
+		}
+	}
+	return errs
 }

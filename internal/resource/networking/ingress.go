@@ -7,6 +7,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -29,17 +30,18 @@ func Ingresses() *resource.Resource {
 		CopyStatus:   func(i, from *networkingv1.Ingress) { i.Status = from.Status },
 		Validate: func(_ *resource.Request, i *networkingv1.Ingress) field.ErrorList {
 			errs := validateIngressSpec(field.NewPath("spec"), &i.Spec)
-			if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil {
-				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "can not be set when the class field is also set"))
+			if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil && class != *i.Spec.IngressClassName {
+				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified"))
 			}
 			return errs
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
-			return validateIngressSpec(field.NewPath("spec"), &i.Spec)
+			errs := resource.ValidateNamedMetadata(i, true, validation.NameIsDNSSubdomain)
+			return append(errs, validateIngressSpec(field.NewPath("spec"), &i.Spec)...)
 		},
 		Warnings: func(_ *resource.Request, i, old *networkingv1.Ingress) []string {
-			if _, named := i.Annotations[classAnnotation]; named && old == nil {
+			if _, named := i.Annotations[classAnnotation]; named && old == nil && i.Spec.IngressClassName == nil {
 				return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
 			}
 			return nil

@@ -2,12 +2,12 @@ package networking
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -41,7 +41,7 @@ func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.Error
 func validateIngressRule(p *field.Path, r *networkingv1.IngressRule) field.ErrorList {
 	var errs field.ErrorList
 	if r.Host != "" {
-		if _, err := netip.ParseAddr(r.Host); err == nil {
+		if netutils.ParseIPSloppy(r.Host) != nil {
 			errs = append(errs, field.Invalid(p.Child("host"), r.Host, "must be a DNS name, not an IP address"))
 		}
 		errs = append(errs, rule.Host(p.Child("host"), r.Host)...)
@@ -139,7 +139,7 @@ func validateIngressStatus(p *field.Path, points []networkingv1.IngressLoadBalan
 		}
 		if host := points[i].Hostname; host != "" {
 			errs = append(errs, rule.Subdomain(at.Child("hostname"), host)...)
-			if _, err := netip.ParseAddr(host); err == nil {
+			if netutils.ParseIPSloppy(host) != nil {
 				errs = append(errs, field.Invalid(at.Child("hostname"), host, "must be a DNS name, not an IP address"))
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
@@ -79,7 +78,7 @@ func validateParameters(p *field.Path, r *networkingv1.IngressClassParametersRef
 	}
 	errs = append(errs, rule.OneOf(p.Child("scope"), *r.Scope, cluster, namespace)...)
 	switch at := p.Child("namespace"); {
-	case *r.Scope == namespace && ptr.Deref(r.Namespace, "") == "":
+	case *r.Scope == namespace && r.Namespace == nil:
 		errs = append(errs, field.Required(at, "`parameters.scope` is set to 'Namespace'"))
 	case *r.Scope == namespace:
 		errs = append(errs, rule.Label(at, *r.Namespace)...)

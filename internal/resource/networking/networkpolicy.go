@@ -1,7 +1,7 @@
 package networking
 
 import (
-	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -25,8 +26,14 @@ func NetworkPolicies() *resource.Resource {
 		ShortNames:   []string{"netpol"},
 		Default:      defaultNetworkPolicy,
 		Spec:         func(p *networkingv1.NetworkPolicy) any { return p.Spec },
-		Validate:     validateNetworkPolicy,
-		Warnings:     policyWarnings,
+		Validate: func(_ *resource.Request, p *networkingv1.NetworkPolicy) field.ErrorList {
+			return validateNetworkPolicy(p, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, p, old *networkingv1.NetworkPolicy) field.ErrorList {
+			return validateNetworkPolicy(p, blocksOf(old))
+		},
+		Warnings: policyWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
@@ -84,18 +91,38 @@ func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	}
 }
 
-func validateNetworkPolicy(_ *resource.Request, n *networkingv1.NetworkPolicy) field.ErrorList {
+// blocksOf lists the address ranges of a policy.
+func blocksOf(n *networkingv1.NetworkPolicy) []string {
+	var peers []networkingv1.NetworkPolicyPeer
+	for i := range n.Spec.Ingress {
+		peers = append(peers, n.Spec.Ingress[i].From...)
+	}
+	for i := range n.Spec.Egress {
+		peers = append(peers, n.Spec.Egress[i].To...)
+	}
+	var blocks []string
+	for i := range peers {
+		if block := peers[i].IPBlock; block != nil {
+			blocks = append(append(blocks, block.CIDR), block.Except...)
+		}
+	}
+	return blocks
+}
+
+// validateNetworkPolicy checks everything but address ranges that were there
+// before: rules for them were looser once.
+func validateNetworkPolicy(n *networkingv1.NetworkPolicy, blocks []string) field.ErrorList {
 	p := field.NewPath("spec")
 	errs := rule.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
 	for i := range n.Spec.Ingress {
 		at, r := p.Child("ingress").Index(i), &n.Spec.Ingress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("from"), r.From)...)
+		errs = append(errs, validatePeers(at.Child("from"), r.From, blocks)...)
 	}
 	for i := range n.Spec.Egress {
 		at, r := p.Child("egress").Index(i), &n.Spec.Egress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("to"), r.To)...)
+		errs = append(errs, validatePeers(at.Child("to"), r.To, blocks)...)
 	}
 	types := p.Child("policyTypes")
 	if len(n.Spec.PolicyTypes) > 2 {
@@ -138,7 +165,7 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 	return errs
 }
 
-func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer) field.ErrorList {
+func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, blocks []string) field.ErrorList {
 	var errs field.ErrorList
 	for i := range peers {
 		at, peer := p.Index(i), &peers[i]
@@ -146,7 +173,7 @@ func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer) field.
 		errs = append(errs, rule.Selector(at.Child("podSelector"), peer.PodSelector)...)
 		errs = append(errs, rule.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
 		if peer.IPBlock != nil {
-			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock)...)
+			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, blocks)...)
 		}
 		switch {
 		case !selects && peer.IPBlock == nil:
@@ -158,22 +185,34 @@ func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer) field.
 	return errs
 }
 
-func validateIPBlock(p *field.Path, b *networkingv1.IPBlock) field.ErrorList {
+func validateIPBlock(p *field.Path, b *networkingv1.IPBlock, known []string) field.ErrorList {
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(p.Child("cidr"), "")}
 	}
-	errs := utilvalidation.IsValidCIDR(p.Child("cidr"), b.CIDR)
-	cidr, outerErr := netip.ParsePrefix(b.CIDR)
+	errs := validateCIDR(p.Child("cidr"), b.CIDR, known)
+	_, outer, err := netutils.ParseCIDRSloppy(b.CIDR)
+	if err != nil {
+		return errs
+	}
 	for i, except := range b.Except {
 		at := p.Child("except").Index(i)
-		if problems := utilvalidation.IsValidCIDR(at, except); len(problems) > 0 {
-			errs = append(errs, problems...)
+		errs = append(errs, validateCIDR(at, except, known)...)
+		_, inner, err := netutils.ParseCIDRSloppy(except)
+		if err != nil {
 			continue
 		}
-		inner, err := netip.ParsePrefix(except)
-		if outerErr == nil && err == nil && (!cidr.Masked().Contains(inner.Addr()) || inner.Bits() <= cidr.Bits()) {
+		outerBits, _ := outer.Mask.Size()
+		innerBits, _ := inner.Mask.Size()
+		if !outer.Contains(inner.IP) || outerBits >= innerBits {
 			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
 		}
 	}
 	return errs
+}
+
+func validateCIDR(p *field.Path, cidr string, known []string) field.ErrorList {
+	if slices.Contains(known, cidr) {
+		return nil
+	}
+	return utilvalidation.IsValidCIDR(p, cidr)
 }

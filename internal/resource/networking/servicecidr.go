@@ -23,7 +23,7 @@ func ServiceCIDRs() *resource.Resource {
 		Cluster:      true,
 		CopyStatus:   func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status },
 		Validate: func(_ *resource.Request, c *networkingv1.ServiceCIDR) field.ErrorList {
-			return validateCIDRs(field.NewPath("spec", "cidrs"), c.Spec.CIDRs)
+			return validateCIDRs(field.NewPath("spec", "cidrs"), &c.Spec)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateServiceCIDRUpdate,
@@ -41,12 +41,13 @@ func ServiceCIDRs() *resource.Resource {
 // maxCIDRs is one of each IP family.
 const maxCIDRs = 2
 
-func validateCIDRs(p *field.Path, cidrs []string) field.ErrorList {
+func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorList {
+	cidrs := s.CIDRs
 	switch {
 	case len(cidrs) == 0:
 		return field.ErrorList{field.Required(p, "at least one CIDR required")}
 	case len(cidrs) > maxCIDRs:
-		return field.ErrorList{field.Invalid(p, cidrs, "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(p, rule.Shown(*s), "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
 	if len(cidrs) == maxCIDRs {
@@ -66,7 +67,7 @@ func validateCIDRs(p *field.Path, cidrs []string) field.ErrorList {
 func validateServiceCIDRUpdate(_ *resource.Request, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	p := field.NewPath("spec", "cidrs")
 	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs {
-		errs := validateCIDRs(p, c.Spec.CIDRs)
+		errs := validateCIDRs(p, &c.Spec)
 		if c.Spec.CIDRs[0] != old.Spec.CIDRs[0] {
 			errs = append(errs, field.Invalid(p.Index(0), c.Spec.CIDRs[0], "field is immutable"))
 		}

@@ -28,6 +28,7 @@ func CSIDrivers() *resource.Resource {
 		Cluster:                   true,
 		Default:                   defaultCSIDriver,
 		Validate:                  validateCSIDriver,
+		UpdateValidatesAlone:      true,
 		ValidateUpdate:            validateCSIDriverUpdate,
 		PrepareForUpdate: func(_ *resource.Request, d, old *storagev1.CSIDriver) {
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
@@ -84,11 +85,16 @@ func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
 }
 
 func validateCSIDriver(_ *resource.Request, d *storagev1.CSIDriver) field.ErrorList {
-	p, s := field.NewPath("spec"), &d.Spec
-	var errs field.ErrorList
+	errs := validateCSIDriverSpec(&d.Spec)
 	if len(d.Name) > maxDriverName {
 		errs = append(errs, field.TooLong(field.NewPath("name"), d.Name, maxDriverName))
 	}
+	return errs
+}
+
+func validateCSIDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
+	p := field.NewPath("spec")
+	var errs field.ErrorList
 	if s.FSGroupPolicy != nil {
 		errs = append(errs, rule.OneOf(p.Child("fsGroupPolicy"), *s.FSGroupPolicy, storagev1.FileFSGroupPolicy,
 			storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
@@ -98,6 +104,7 @@ func validateCSIDriver(_ *resource.Request, d *storagev1.CSIDriver) field.ErrorL
 		at := p.Child("tokenRequests").Index(i)
 		if audiences.Has(request.Audience) {
 			errs = append(errs, field.Duplicate(at.Child("audience"), request.Audience))
+			continue
 		}
 		audiences.Insert(request.Audience)
 		if e := request.ExpirationSeconds; e != nil && *e < minTokenSeconds {
@@ -112,11 +119,16 @@ func validateCSIDriver(_ *resource.Request, d *storagev1.CSIDriver) field.ErrorL
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minAllocatableUpdateSeconds {
 		errs = append(errs, field.Invalid(p.Child("nodeAllocatableUpdatePeriodSeconds"), *n, "must be greater than or equal to 10 seconds"))
 	}
+	if in := s.ServiceAccountTokenInSecrets; in != nil && len(s.TokenRequests) == 0 {
+		errs = append(errs, field.Invalid(p.Child("serviceAccountTokenInSecrets"), *in,
+			"serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
+	}
 	return errs
 }
 
 func validateCSIDriverUpdate(_ *resource.Request, d, old *storagev1.CSIDriver) field.ErrorList {
 	p := field.NewPath("spec")
-	errs := rule.Immutable(p.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)
+	errs := validateCSIDriverSpec(&d.Spec)
+	errs = append(errs, rule.Immutable(p.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)...)
 	return append(errs, rule.Immutable(p.Child("volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)...)
 }

@@ -23,6 +23,7 @@ func CSINodes() *resource.Resource {
 		Plural:                    "csinodes",
 		ForbidUnconditionalUpdate: true,
 		Cluster:                   true,
+		MetadataUpdateUnchecked:   true,
 		Validate:                  validateCSINode,
 		ValidateUpdate:            validateCSINodeUpdate,
 		Default:                   func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },

@@ -79,43 +79,47 @@ func validateStorageClass(_ *resource.Request, c *storagev1.StorageClass) field.
 	return append(errs, validateTopologies(field.NewPath("allowedTopologies"), c.AllowedTopologies)...)
 }
 
+// validateTopologies requires terms that differ. An empty one is reported for
+// each of the list's places, as clients know it.
 func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) field.ErrorList {
 	var errs field.ErrorList
-	var seen []map[string]sets.Set[string]
+	seen := make([]map[string]sets.Set[string], len(terms))
 	for i := range terms {
 		expressions := p.Index(i).Child("matchLabelExpressions")
-		selected := map[string]sets.Set[string]{}
-		for k, e := range terms[i].MatchLabelExpressions {
-			at := expressions.Index(k)
-			values := sets.New[string]()
-			if len(e.Values) == 0 {
-				errs = append(errs, field.Required(at.Child("values"), ""))
-			}
-			for n, value := range e.Values {
-				if values.Has(value) {
-					errs = append(errs, field.Duplicate(at.Child("values").Index(n), value))
-				}
-				values.Insert(value)
-			}
-			errs = append(errs, rule.Problems(at.Child("key"), e.Key, utilvalidation.IsQualifiedName(e.Key))...)
-			if _, twice := selected[e.Key]; twice {
-				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
-			}
-			selected[e.Key] = values
-		}
-		if len(selected) == 0 {
-			errs = append(errs, field.Duplicate(expressions, ""))
-			continue
-		}
+		selected, problems := validateTopologyTerm(expressions, terms[i].MatchLabelExpressions)
+		errs = append(errs, problems...)
 		for _, other := range seen {
 			if equality.Semantic.DeepEqual(selected, other) {
 				errs = append(errs, field.Duplicate(expressions, ""))
-				break
 			}
 		}
 		seen = append(seen, selected)
 	}
 	return errs
+}
+
+// validateTopologyTerm returns the values of each key of the term.
+func validateTopologyTerm(p *field.Path, expressions []corev1.TopologySelectorLabelRequirement) (map[string]sets.Set[string], field.ErrorList) {
+	var errs field.ErrorList
+	selected := map[string]sets.Set[string]{}
+	for i, e := range expressions {
+		at, values := p.Index(i), sets.New[string]()
+		if len(e.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), ""))
+		}
+		for n, value := range e.Values {
+			if values.Has(value) {
+				errs = append(errs, field.Duplicate(at.Child("values").Index(n), value))
+			}
+			values.Insert(value)
+		}
+		errs = append(errs, rule.Problems(at.Child("key"), e.Key, utilvalidation.IsQualifiedName(e.Key))...)
+		if _, twice := selected[e.Key]; twice {
+			errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
+		}
+		selected[e.Key] = values
+	}
+	return selected, errs
 }
 
 func validateStorageClassUpdate(_ *resource.Request, c, old *storagev1.StorageClass) field.ErrorList {

@@ -48,6 +48,9 @@ func validateProvisioner(p *field.Path, name string) field.ErrorList {
 }
 
 func validateParameters(p *field.Path, parameters map[string]string, required bool) field.ErrorList {
+	if len(parameters) > maxParameters {
+		return field.ErrorList{field.TooLong(p, "", maxParameters)}
+	}
 	var errs field.ErrorList
 	size := 0
 	for key, value := range parameters {
@@ -55,9 +58,6 @@ func validateParameters(p *field.Path, parameters map[string]string, required bo
 			errs = append(errs, field.Invalid(p, key, "field can not be empty."))
 		}
 		size += len(key) + len(value)
-	}
-	if len(parameters) > maxParameters {
-		errs = append(errs, field.TooLong(p, "", maxParameters))
 	}
 	if size > maxParametersSize {
 		errs = append(errs, field.TooLong(p, "", maxParametersSize))

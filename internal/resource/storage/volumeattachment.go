@@ -1,11 +1,13 @@
 package storage
 
 import (
+	"math"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -28,7 +30,10 @@ func VolumeAttachments() *resource.Resource {
 		CopyStatus:                func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
 		Validate:                  validateVolumeAttachment,
 		ValidateUpdate:            validateVolumeAttachmentUpdate,
-		ValidateStatus:            validateAttachmentStatus,
+		MetadataUpdateUnchecked:   true,
+		ValidateStatus: func(r *resource.Request, a, _ *storagev1.VolumeAttachment) field.ErrorList {
+			return validateVolumeAttachment(r, a)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			attacher,
@@ -64,20 +69,39 @@ func validateVolumeAttachment(_ *resource.Request, a *storagev1.VolumeAttachment
 		errs = append(errs, rule.Subdomain(source.Child("persistentVolumeName"), *name)...)
 	}
 	errs = append(errs, rule.Subdomain(p.Child("nodeName"), s.NodeName)...)
-	return append(errs, validateAttachmentStatus(nil, a, nil)...)
+	return append(errs, validateAttachmentStatus(&a.Status)...)
 }
 
-// maxAttachmentErrorMessage is how long the message of a failed attachment
-// may be, in bytes.
-const maxAttachmentErrorMessage = 1024
+// Limits of what is told about an attachment, in bytes.
+const (
+	maxAttachmentMetadata     = 256 << 10
+	maxAttachmentErrorMessage = 1024
+)
 
-func validateAttachmentStatus(_ *resource.Request, a, _ *storagev1.VolumeAttachment) field.ErrorList {
+func validateAttachmentStatus(s *storagev1.VolumeAttachmentStatus) field.ErrorList {
 	var errs field.ErrorList
-	p := field.NewPath("status")
-	for name, failure := range map[string]*storagev1.VolumeError{"attachError": a.Status.AttachError, "detachError": a.Status.DetachError} {
-		if failure != nil && len(failure.Message) > maxAttachmentErrorMessage {
-			errs = append(errs, field.TooLong(p.Child(name, "message"), failure.Message, maxAttachmentErrorMessage))
-		}
+	p, size := field.NewPath("status"), 0
+	for key, value := range s.AttachmentMetadata {
+		size += len(key) + len(value)
+	}
+	if size > maxAttachmentMetadata {
+		errs = append(errs, field.TooLong(p.Child("attachmentMetadata"), "", maxAttachmentMetadata))
+	}
+	errs = append(errs, validateVolumeError(p.Child("attachError"), s.AttachError)...)
+	return append(errs, validateVolumeError(p.Child("detachError"), s.DetachError)...)
+}
+
+func validateVolumeError(p *field.Path, e *storagev1.VolumeError) field.ErrorList {
+	if e == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if len(e.Message) > maxAttachmentErrorMessage {
+		// Clients know the message with the limit of the metadata in it.
+		errs = append(errs, field.TooLong(p.Child("message"), "", maxAttachmentMetadata))
+	}
+	if e.ErrorCode != nil && *e.ErrorCode < 0 {
+		errs = append(errs, field.Invalid(p.Child("errorCode"), *e.ErrorCode, utilvalidation.InclusiveRangeError(0, math.MaxInt32)))
 	}
 	return errs
 }
