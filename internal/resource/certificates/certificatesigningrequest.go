@@ -27,7 +27,7 @@ func CertificateSigningRequests() *resource.Resource {
 		PrepareForCreate: prepareSigningRequest,
 		PrepareForUpdate: func(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
 		Validate:         validateSigningRequest,
-		PrepareStatus:    dateConditions,
+		PrepareStatus:    prepareSigned,
 		ValidateStatus:   validateSigned,
 		ValidateName:     resource.NameIsPathSegment,
 		Columns: []metav1.TableColumnDefinition{
@@ -59,6 +59,31 @@ func prepareApproval(r *resource.Request, obj, old *certificatesv1.CertificateSi
 	obj.Status = old.Status
 	obj.Status.Conditions = conditions
 	dateConditions(r, obj, old)
+}
+
+// prepareSigned lets through what a signer writes. Decisions stay as they are
+// unless their number changes, which is refused later.
+func prepareSigned(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+		before, now := conditionsOf(old, t), conditionsOf(obj, t)
+		if len(before) != len(now) {
+			continue
+		}
+		for i := range now {
+			before[i].DeepCopyInto(now[i])
+		}
+	}
+	dateConditions(r, obj, old)
+}
+
+func conditionsOf(c *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) []*certificatesv1.CertificateSigningRequestCondition {
+	var found []*certificatesv1.CertificateSigningRequestCondition
+	for i := range c.Status.Conditions {
+		if c.Status.Conditions[i].Type == t {
+			found = append(found, &c.Status.Conditions[i])
+		}
+	}
+	return found
 }
 
 // dateConditions fills in the times that conditions came without: an update's

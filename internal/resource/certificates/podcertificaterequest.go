@@ -14,12 +14,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-// Limits of a pod certificate's life, in seconds.
-const (
-	minPodExpiration     = 3600
-	maxPodExpiration     = 91 * 24 * 3600
-	defaultPodExpiration = 24 * 3600
-)
+// defaultPodExpiration is how long a pod's certificate lives, in seconds.
+const defaultPodExpiration = 24 * 3600
 
 // PodCertificateRequests is the resource podcertificaterequests (KEP-4317).
 func PodCertificateRequests() *resource.Resource {
@@ -33,6 +29,7 @@ func PodCertificateRequests() *resource.Resource {
 		},
 		CopyStatus:           func(r, from *certificatesv1.PodCertificateRequest) { r.Status = from.Status },
 		Validate:             validatePodRequest,
+		ValidateStatus:       validatePodRequestStatus,
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 			if equality.Semantic.DeepEqual(r.Spec, old.Spec) {
@@ -68,29 +65,4 @@ func PodCertificateRequests() *resource.Resource {
 		},
 		Fields: []string{"spec.nodeName", "spec.podName", "spec.signerName"},
 	})
-}
-
-func validatePodRequest(_ *resource.Request, r *certificatesv1.PodCertificateRequest) field.ErrorList {
-	p, s := field.NewPath("spec"), &r.Spec
-	errs := rule.SignerName(p.Child("signerName"), s.SignerName)
-	errs = append(errs, rule.Subdomain(p.Child("podName"), s.PodName)...)
-	errs = append(errs, rule.Subdomain(p.Child("serviceAccountName"), s.ServiceAccountName)...)
-	errs = append(errs, rule.Subdomain(p.Child("nodeName"), string(s.NodeName))...)
-	for _, uid := range []struct{ name, value string }{
-		{"podUID", string(s.PodUID)}, {"serviceAccountUID", string(s.ServiceAccountUID)}, {"nodeUID", string(s.NodeUID)},
-	} {
-		if uid.value == "" {
-			errs = append(errs, field.Required(p.Child(uid.name), uid.name+" must not be empty"))
-		}
-	}
-	switch e := s.MaxExpirationSeconds; {
-	case e == nil:
-		errs = append(errs, field.Required(p.Child("maxExpirationSeconds"), "must be set"))
-	case *e < minPodExpiration || *e > maxPodExpiration:
-		errs = append(errs, field.Invalid(p.Child("maxExpirationSeconds"), *e, "must be in the range [3600, 7862400]"))
-	}
-	if len(s.StubPKCS10Request) == 0 {
-		errs = append(errs, field.Required(p.Child("stubPKCS10Request"), "must not be empty"))
-	}
-	return errs
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
+// legacySigner is what requests of before v1 named where they named no signer.
+const legacySigner = "kubernetes.io/legacy-unknown"
+
 // minExpiration is the shortest life that can be asked for, in seconds.
 const minExpiration = 600
 
@@ -65,7 +68,11 @@ func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSi
 		}
 		seen.Insert(usage)
 	}
-	errs = append(errs, rule.SignerName(p.Child("signerName"), c.Spec.SignerName)...)
+	if signer := p.Child("signerName"); c.Spec.SignerName == legacySigner {
+		errs = append(errs, field.Invalid(signer, legacySigner, "the legacy signerName is not allowed via this API version"))
+	} else {
+		errs = append(errs, rule.SignerName(signer, c.Spec.SignerName)...)
+	}
 	if e := c.Spec.ExpirationSeconds; e != nil && *e < minExpiration {
 		errs = append(errs, field.Invalid(p.Child("expirationSeconds"), *e,
 			fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minExpiration)))
@@ -78,8 +85,11 @@ func parseRequest(data []byte) error {
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
 		return errors.New("PEM block type must be CERTIFICATE REQUEST")
 	}
-	_, err := x509.ParseCertificateRequest(block.Bytes)
-	return err
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return err
+	}
+	return request.CheckSignature()
 }
 
 func validateConditions(c *certificatesv1.CertificateSigningRequest) field.ErrorList {
@@ -106,7 +116,7 @@ func validateConditions(c *certificatesv1.CertificateSigningRequest) field.Error
 		}
 		if condition.Type == certificatesv1.CertificateDenied && seen.Has(certificatesv1.CertificateApproved) ||
 			condition.Type == certificatesv1.CertificateApproved && seen.Has(certificatesv1.CertificateDenied) {
-			errs = append(errs, field.Invalid(at.Child("type"), condition.Type, "Approved and Denied conditions are mutually exclusive"))
+			errs = append(errs, field.Invalid(p, condition.Type, "Approved and Denied conditions are mutually exclusive"))
 		}
 	}
 	return errs
@@ -136,26 +146,35 @@ func keepDecisions(c, old *certificatesv1.CertificateSigningRequest, addable boo
 	return errs
 }
 
-func validateApproval(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	errs := validateConditions(c)
+// validateApproval checks what an approver writes: the whole request, and
+// that no decision is taken back.
+func validateApproval(r *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateWhole(r, c)
 	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
 	return append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
 }
 
 // validateSigned checks what a signer writes: it does not decide, and a
 // certificate stays as it is once it is there.
-func validateSigned(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	errs := validateConditions(c)
+func validateSigned(r *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateWhole(r, c)
 	errs = append(errs, keepDecisions(c, old, false, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
 	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
 	p := field.NewPath("status", "certificate")
-	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
-		errs = append(errs, field.Forbidden(p, "updates may not modify existing certificate content"))
+	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		return errs
 	}
-	if len(c.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+	if len(c.Status.Certificate) > 0 {
 		errs = append(errs, validateCertificates(p, c.Status.Certificate)...)
 	}
+	if len(old.Status.Certificate) > 0 {
+		errs = append(errs, field.Forbidden(p, "updates may not modify existing certificate content"))
+	}
 	return errs
+}
+
+func validateWhole(r *resource.Request, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return append(resource.ValidateNamedMetadata(c, false, resource.NameIsPathSegment), validateSigningRequest(r, c)...)
 }
 
 // validateCertificates requires one or more certificates in PEM.

@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"encoding/pem"
 	"testing"
 	"time"
 
@@ -41,8 +42,12 @@ func TestConditionTimes(t *testing.T) {
 }
 
 func TestDecisions(t *testing.T) {
+	request := newRequest(t)
 	with := func(kinds ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 		c := &certificatesv1.CertificateSigningRequest{}
+		c.Name, c.Spec.SignerName = "c", "example.com/signer"
+		c.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}
+		c.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})
 		for _, kind := range kinds {
 			c.Status.Conditions = append(c.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue})
 		}

@@ -31,7 +31,9 @@ func Leases() *resource.Resource {
 				l.Spec.PreferredHolder = nil
 			}
 		},
-		Validate: validateLease,
+		Validate:             validateLease,
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       func(r *resource.Request, l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(r, l) },
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Holder", "string", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]),

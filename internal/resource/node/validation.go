@@ -1,8 +1,10 @@
 package node
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -23,7 +25,23 @@ func validateRuntimeClass(_ *resource.Request, c *nodev1.RuntimeClass) field.Err
 	if s := c.Scheduling; s != nil {
 		p := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
-		errs = append(errs, core.ValidateTolerations(s.Tolerations, p.Child("tolerations"))...)
+		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations)...)
+	}
+	return errs
+}
+
+// validateTolerations requires tolerations that differ in more than how long
+// they hold.
+func validateTolerations(p *field.Path, tolerations []corev1.Toleration) field.ErrorList {
+	errs := core.ValidateTolerations(tolerations, p)
+	seen := sets.New[corev1.Toleration]()
+	for i, t := range tolerations {
+		key := t
+		key.TolerationSeconds = nil
+		if seen.Has(key) {
+			errs = append(errs, field.Duplicate(p.Index(i), rule.Shown(t)))
+		}
+		seen.Insert(key)
 	}
 	return errs
 }

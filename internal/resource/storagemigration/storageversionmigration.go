@@ -5,7 +5,6 @@ import (
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -22,11 +21,12 @@ func StorageVersionMigrations() *resource.Resource {
 		CopyStatus:   func(m, from *storagemigrationv1.StorageVersionMigration) { m.Status = from.Status },
 		Validate:     validateMigration,
 		ValidateUpdate: func(_ *resource.Request, m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-			return rule.Immutable(field.NewPath("spec", "resource"), m.Spec.Resource, old.Spec.Resource)
+			if m.Spec == old.Spec {
+				return nil
+			}
+			return field.ErrorList{field.Invalid(field.NewPath("spec"), rule.Shown(m.Spec), "field is immutable")}
 		},
-		ValidateStatus: func(_ *resource.Request, m, _ *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-			return metav1validation.ValidateConditions(m.Status.Conditions, field.NewPath("status", "conditions"))
-		},
+		ValidateStatus: validateMigrationStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Resource", "string", storagemigrationv1.StorageVersionMigrationSpec{}.SwaggerDoc()["resource"]),
@@ -36,16 +36,4 @@ func StorageVersionMigrations() *resource.Resource {
 			return []any{m.Name, m.Spec.Resource.String(), resource.Age(m.CreationTimestamp, now)}
 		},
 	})
-}
-
-func validateMigration(_ *resource.Request, m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-	p := field.NewPath("spec", "resource")
-	var errs field.ErrorList
-	if m.Spec.Resource.Resource == "" {
-		errs = append(errs, field.Required(p.Child("resource"), "resource is required"))
-	}
-	if group := m.Spec.Resource.Group; group != "" {
-		errs = append(errs, rule.Subdomain(p.Child("group"), group)...)
-	}
-	return errs
 }

@@ -1,0 +1,185 @@
+package certificates
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/mail"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+const (
+	issued = certificatesv1.PodCertificateRequestConditionTypeIssued
+	denied = certificatesv1.PodCertificateRequestConditionTypeDenied
+	failed = certificatesv1.PodCertificateRequestConditionTypeFailed
+)
+
+// maxCertificateChain is how long a chain may be, in bytes.
+const maxCertificateChain = 100 << 10
+
+// validatePodRequestStatus lets a signer end a request once: with a
+// certificate that is what was asked for, or with nothing but a refusal.
+func validatePodRequestStatus(r *resource.Request, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+	p, s := field.NewPath("status"), &c.Status
+	if errs := validateOutcome(p.Child("conditions"), s.Conditions); len(errs) > 0 {
+		return errs
+	}
+	has := func(s *certificatesv1.PodCertificateRequestStatus, t string) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, t)
+	}
+	refuse := func(detail string) field.ErrorList {
+		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, detail)}
+	}
+	same := equality.Semantic.DeepEqual(*s, old.Status)
+	switch {
+	case has(&old.Status, issued) || has(&old.Status, denied) || has(&old.Status, failed):
+		if !same {
+			return refuse("immutable after PodCertificateRequest is issued, denied, or failed")
+		}
+		return nil
+	case has(s, denied) || has(s, failed):
+		if !equality.Semantic.DeepEqual(*s, certificatesv1.PodCertificateRequestStatus{Conditions: s.Conditions}) {
+			return refuse("non-condition status fields must be empty when denying or failing the PodCertificateRequest")
+		}
+		return nil
+	case has(s, issued):
+		return validateIssued(p, c, r.Now)
+	case !same:
+		return refuse(`status is immutable unless transitioning to "Issued", "Denied", or "Failed"`)
+	default:
+		return nil
+	}
+}
+
+// validateOutcome requires at most one condition, which is true.
+func validateOutcome(p *field.Path, conditions []metav1.Condition) field.ErrorList {
+	var errs field.ErrorList
+	known := 0
+	for i, c := range conditions {
+		at := p.Child(fmt.Sprintf("[%d]", i))
+		if problems := rule.OneOf(at.Child("type"), c.Type, issued, denied, failed); len(problems) > 0 {
+			errs = append(errs, problems...)
+			continue
+		}
+		if known++; known > 1 {
+			errs = append(errs, field.Invalid(at.Child("type"), c.Type, `There may be at most one condition with type "Issued", "Denied", or "Failed"`))
+		}
+		errs = append(errs, rule.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
+	}
+	return append(errs, metav1validation.ValidateConditions(conditions, p)...)
+}
+
+// validateIssued requires a certificate for the requested key, and dates that
+// are the certificate's.
+func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
+	s, chain := &c.Status, p.Child("certificateChain")
+	leaf, errs := parseChain(chain, s.CertificateChain)
+	if len(errs) > 0 {
+		return errs
+	}
+	request, err := x509.ParseCertificateRequest(c.Spec.StubPKCS10Request)
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "stubPKCS10Request"), c.Spec.StubPKCS10Request, "must be a valid PKCS#10 certificate signing request")}
+	}
+	if key, ok := request.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !key.Equal(leaf.PublicKey) {
+		return field.ErrorList{field.Invalid(chain, s.CertificateChain, "leaf certificate was not issued to the requested public key")}
+	}
+	notBefore, notAfter, refresh := p.Child("notBefore"), p.Child("notAfter"), p.Child("beginRefreshAt")
+	if s.NotBefore == nil {
+		errs = append(errs, field.Required(notBefore, "must be present and consistent with the issued certificate"))
+	}
+	if s.NotAfter == nil {
+		errs = append(errs, field.Required(notAfter, "must be present and consistent with the issued certificate"))
+	}
+	if s.BeginRefreshAt == nil {
+		errs = append(errs, field.Required(refresh, "must be present and in the range [notbefore+10min, notafter-10min]"))
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	const skew, margin, shortest = 5 * time.Minute, 10 * time.Minute, time.Hour
+	begin, end, life := s.NotBefore.Time, s.NotAfter.Time, leaf.NotAfter.Sub(leaf.NotBefore)
+	longest := time.Duration(*c.Spec.MaxExpirationSeconds) * time.Second
+	for _, fault := range []struct {
+		found  bool
+		path   *field.Path
+		value  any
+		detail string
+	}{
+		{!begin.Equal(leaf.NotBefore), notBefore, begin, "must be set to the NotBefore time encoded in the leaf certificate"},
+		{begin.Sub(now).Abs() >= skew, notBefore, begin, "must be set to within 5 minutes of kube-apiserver's current time"},
+		{!end.Equal(leaf.NotAfter), notAfter, end, "must be set to the NotAfter time encoded in the leaf certificate"},
+		{life < shortest, chain, life, "leaf certificate lifetime must be >= 1 hour"},
+		{life > longest, chain, life, fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%d)", *c.Spec.MaxExpirationSeconds)},
+		{s.BeginRefreshAt.Time.Before(begin.Add(margin)), refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore"},
+		{s.BeginRefreshAt.Time.After(end.Add(-margin)), refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes before status.notAfter"},
+	} {
+		if fault.found {
+			return field.ErrorList{field.Invalid(fault.path, fault.value, fault.detail)}
+		}
+	}
+	return nil
+}
+
+// parseChain returns the first certificate of a chain in PEM and says what is
+// wrong with it or with those after it.
+func parseChain(p *field.Path, chain string) (*x509.Certificate, field.ErrorList) {
+	refuse := func(detail string) (*x509.Certificate, field.ErrorList) {
+		return nil, field.ErrorList{field.Invalid(p, chain, detail)}
+	}
+	if len(chain) > maxCertificateChain {
+		return nil, field.ErrorList{field.TooLong(p, chain, maxCertificateChain)}
+	}
+	var leaf *x509.Certificate
+	for block, rest := pem.Decode([]byte(chain)); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
+		}
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		switch {
+		case err == nil && leaf == nil:
+			leaf = parsed
+		case err != nil && leaf == nil:
+			return refuse("leaf certificate does not parse as valid X.509")
+		case err != nil:
+			return refuse("intermediate certificate does not parse as valid X.509")
+		}
+	}
+	if leaf == nil {
+		return refuse("issued certificate chain must contain at least one certificate")
+	}
+	return leaf, validateLeafNames(p, leaf)
+}
+
+func validateLeafNames(p *field.Path, leaf *x509.Certificate) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range leaf.DNSNames {
+		if name == "" {
+			errs = append(errs, field.Invalid(p, name, "leaf certificate should not contain empty DNSName"))
+		}
+		if strings.Contains(name, "..") {
+			errs = append(errs, field.Invalid(p, name, "leaf certificate's DNSName should not contain '..'"))
+		}
+		if strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
+			errs = append(errs, field.Invalid(p, name, "leaf certificate's DNSName should not start or end with '.'"))
+		}
+	}
+	for _, address := range leaf.EmailAddresses {
+		if _, err := mail.ParseAddress(address); err != nil {
+			errs = append(errs, field.Invalid(p, address, "leaf certificate should not contain invalid EmailAddress"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,102 @@
+package certificates
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
+)
+
+// Limits of a pod certificate's life, in seconds; Kubernetes' own signers give
+// shorter ones.
+const (
+	minPodExpiration        = 3600
+	maxPodExpiration        = 91 * 24 * 3600
+	maxPodExpirationBuiltIn = 24 * 3600
+)
+
+// Limits of what a request holds, in bytes.
+const (
+	maxUID         = 128
+	maxStubRequest = 10 << 10
+)
+
+func validatePodRequest(_ *resource.Request, r *certificatesv1.PodCertificateRequest) field.ErrorList {
+	p, s := field.NewPath("spec"), &r.Spec
+	errs := rule.SignerName(p.Child("signerName"), s.SignerName)
+	errs = append(errs, validateUserAnnotations(p.Child("unverifiedUserAnnotations"), s.UnverifiedUserAnnotations)...)
+	for _, party := range []struct{ kind, name, uid string }{
+		{"pod", s.PodName, string(s.PodUID)},
+		{"serviceAccount", s.ServiceAccountName, string(s.ServiceAccountUID)},
+		{"node", string(s.NodeName), string(s.NodeUID)},
+	} {
+		errs = append(errs, rule.Subdomain(p.Child(party.kind+"Name"), party.name)...)
+		if at := p.Child(party.kind + "UID"); party.uid == "" {
+			errs = append(errs, field.Invalid(at, party.uid, "must not be empty"))
+		} else if len(party.uid) > maxUID {
+			errs = append(errs, field.TooLong(at, party.uid, maxUID))
+		}
+	}
+	expiration, longest := p.Child("maxExpirationSeconds"), int32(maxPodExpiration)
+	if domain, _, _ := strings.Cut(s.SignerName, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		longest = maxPodExpirationBuiltIn
+	}
+	switch e := s.MaxExpirationSeconds; {
+	case e == nil:
+		return append(errs, field.Required(expiration, "must be set"))
+	case *e < minPodExpiration || *e > longest:
+		errs = append(errs, field.Invalid(expiration, *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiration, longest)))
+	}
+	return append(errs, validateStubRequest(p.Child("stubPKCS10Request"), s.StubPKCS10Request)...)
+}
+
+// validateUserAnnotations requires keys with a domain.
+func validateUserAnnotations(p *field.Path, annotations map[string]string) field.ErrorList {
+	errs := validation.ValidateAnnotations(annotations, p)
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		errs = append(errs, utilvalidation.IsDomainPrefixedKey(p.Key(key), key)...)
+	}
+	return errs
+}
+
+// validateStubRequest requires a request that is signed with the key which it
+// asks a certificate for, and a key of a kind that is good enough.
+func validateStubRequest(p *field.Path, data []byte) field.ErrorList {
+	if len(data) > maxStubRequest {
+		return field.ErrorList{field.TooLong(p, data, maxStubRequest)}
+	}
+	request, err := x509.ParseCertificateRequest(data)
+	if err != nil {
+		return field.ErrorList{field.Invalid(p, data, "must be a valid PKCS#10 certificate signing request")}
+	}
+	switch key := request.PublicKey.(type) {
+	case ed25519.PublicKey:
+	case *ecdsa.PublicKey:
+		if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() && key.Curve != elliptic.P521() {
+			return field.ErrorList{field.Invalid(p, "curve "+key.Curve.Params().Name, "elliptic public keys must use curve P256, P384, or P521")}
+		}
+	case *rsa.PublicKey:
+		if bits := key.Size() * 8; bits != 3072 && bits != 4096 {
+			return field.ErrorList{field.Invalid(p, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")}
+		}
+	default:
+		return field.ErrorList{field.Invalid(p, data, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")}
+	}
+	if err := request.CheckSignature(); err != nil {
+		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, "could not verify proof-of-possession signature")}
+	}
+	return nil
+}
