@@ -125,7 +125,14 @@ func (c *cronJobs) reconcileActive(ctx context.Context, cj *batch.CronJob, owned
 		byUID[string(job.UID)] = job
 		isActive := slices.ContainsFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job.UID })
 		switch outcome := end(job); {
-		case !isActive && outcome == "" && (cj.Status.LastScheduleTime == nil || !job.CreationTimestamp.After(cj.Status.LastScheduleTime.Time)):
+		case !isActive && outcome == "":
+			latest, err := c.kube.BatchV1().CronJobs(cj.Namespace).Get(ctx, cj.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(latest.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job.UID }) {
+				return controller.ErrStale
+			}
 			c.env.Events.Eventf(cj, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 		case isActive && outcome != "":
 			drop(cj, job)

@@ -1,6 +1,7 @@
 package cronjob
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
@@ -116,4 +119,15 @@ func TestStartsForbidsAndTrims(t *testing.T) {
 			t.Errorf("status: %s", got)
 		}
 	})
+}
+
+func TestWaitsForItsOwnStatus(t *testing.T) {
+	stored := &batch.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick"}}
+	stored.Status.Active = []v1.ObjectReference{{Name: "tick-1", UID: "1"}}
+	c := &cronJobs{kube: fake.NewClientset(stored)}
+	cached := &batch.CronJob{ObjectMeta: stored.ObjectMeta}
+	job := &batch.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick-1", UID: "1"}}
+	if err := c.reconcileActive(t.Context(), cached, []*batch.Job{job}); !errors.Is(err, controller.ErrStale) {
+		t.Errorf("a job that the stored status knows: %v", err)
+	}
 }
