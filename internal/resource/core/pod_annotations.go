@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -9,18 +10,69 @@ import (
 )
 
 // validatePodAnnotations checks annotations that mean something to the server.
-func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, options PodOptions, at *field.Path) field.ErrorList {
+	if len(annotations) == 0 {
+		return nil
+	}
 	var errs field.ErrorList
 	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
 		errs = append(errs, field.Invalid(at.Key(corev1.MirrorPodAnnotationKey), value,
 			"must set spec.nodeName if mirror pod annotation is set"))
 	}
-	if value, ok := annotations[deletionCostAnnotation]; ok {
-		if _, err := parseDeletionCost(value); err != nil {
-			errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), value, "must be a 32bit integer"))
-		}
+	if value := annotations[tolerationsAnnotation]; value != "" {
+		errs = append(errs, validateTolerationsAnnotation(value, at)...)
+	}
+	if !options.InvalidDeletionCost && hasInvalidDeletionCost(annotations) {
+		errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), annotations[deletionCostAnnotation], "must be a 32bit integer"))
 	}
 	return append(errs, validateProfileAnnotations(annotations, spec, at)...)
+}
+
+func hasInvalidDeletionCost(annotations map[string]string) bool {
+	value, ok := annotations[deletionCostAnnotation]
+	if !ok {
+		return false
+	}
+	_, err := parseDeletionCost(value)
+	return err != nil
+}
+
+// tolerationsAnnotation had a pod's tolerations before there was a field.
+const tolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerations"
+
+func validateTolerationsAnnotation(value string, at *field.Path) field.ErrorList {
+	var tolerations []corev1.Toleration
+	if err := json.Unmarshal([]byte(value), &tolerations); err != nil {
+		return field.ErrorList{field.Invalid(at, tolerationsAnnotation, err.Error())}
+	}
+	return ValidateTolerations(tolerations, at.Child(tolerationsAnnotation))
+}
+
+// validatePodAnnotationsUpdate fixes the annotations that the kubelet goes by.
+// Updates have always been checked twice as creates are, which clients see in
+// the causes.
+func validatePodAnnotationsUpdate(p, old *corev1.Pod, options PodOptions) field.ErrorList {
+	at := field.NewPath("metadata", "annotations")
+	var errs field.ErrorList
+	fixed := func(key, verb string) {
+		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
+			errs = append(errs, field.Forbidden(at.Key(key), "may not "+verb+" AppArmor annotations"))
+		}
+		if key == corev1.MirrorPodAnnotationKey {
+			errs = append(errs, field.Forbidden(at.Key(key), "may not "+verb+" mirror pod annotation"))
+		}
+	}
+	for key, was := range old.Annotations {
+		if is, ok := p.Annotations[key]; !ok || is != was {
+			fixed(key, "remove or update")
+		}
+	}
+	for key := range p.Annotations {
+		if _, ok := old.Annotations[key]; !ok {
+			fixed(key, "add")
+		}
+	}
+	return append(errs, validatePodAnnotations(p.Annotations, &p.Spec, options, at)...)
 }
 
 // validateProfileAnnotations checks the annotations that had the seccomp and

@@ -102,9 +102,9 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Set[string],
 			return field.ErrorList{field.Invalid(path.Child("fieldPath"), ref.FieldPath,
 				fmt.Sprintf("error converting fieldPath: field label does not support subscript: %s", ref.FieldPath))}
 		case name == "metadata.annotations":
-			return invalid(path, key, utilvalidation.IsQualifiedName(strings.ToLower(key)))
+			return validateQualified(strings.ToLower(key), path)
 		default:
-			return invalid(path, key, utilvalidation.IsQualifiedName(key))
+			return validateQualified(key, path)
 		}
 	}
 	if !convertedFields.Has(ref.FieldPath) {
@@ -220,7 +220,7 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 				errs = append(errs, field.Required(at.Child(child, "name"), ""))
 				return
 			}
-			errs = append(errs, invalid(at.Child(child, "name"), name, validation.NameIsDNSSubdomain(name, false))...)
+			errs = append(errs, invalid(at.Child(child, "name"), name, validation.NameIsDNSSubdomain(name, true))...)
 		}
 		if source.ConfigMapRef != nil {
 			reference(source.ConfigMapRef.Name, "configMapRef")

@@ -76,11 +76,13 @@ func prepareEphemeralContainers(_ *resource.Request, p, old *corev1.Pod) {
 }
 
 func validateEphemeralContainersUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
-	path := field.NewPath("spec", "ephemeralContainers")
-	errs := ValidatePodSpec(&p.Spec, &p.ObjectMeta, field.NewPath("spec"), PodTemplateOptions(podAsTemplate(p), podAsTemplate(old)))
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
+	path := field.NewPath("spec", "ephemeralContainers")
+	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
+	errs := validatePodBody(p, options)
+	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
 	now := map[string]*corev1.EphemeralContainer{}
 	for i := range p.Spec.EphemeralContainers {
 		now[p.Spec.EphemeralContainers[i].Name] = &p.Spec.EphemeralContainers[i]

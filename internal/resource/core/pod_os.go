@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func validateOS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	case "":
 		return field.ErrorList{field.Required(at, "cannot be empty")}
 	}
-	return field.ErrorList{field.NotSupported(at, spec.OS.Name, []corev1.OSName{corev1.Linux, corev1.Windows})}
+	return field.ErrorList{field.NotSupported(path.Child("os"), spec.OS.Name, []corev1.OSName{corev1.Linux, corev1.Windows})}
 }
 
 func validateLinuxPod(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -81,7 +80,6 @@ func validateWindowsPod(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 		forbid(s.SupplementalGroupsPolicy != nil, at.Child("supplementalGroupsPolicy"))
 		forbid(s.SELinuxChangePolicy != nil, at.Child("seLinuxChangePolicy"))
 	}
-	forbid(spec.Resources != nil, path.Child("resources"))
 	eachContainer(spec, path, func(c *corev1.Container, at *field.Path) {
 		s := c.SecurityContext
 		if s == nil {
@@ -113,44 +111,4 @@ func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(*corev1.Co
 	for i := range spec.EphemeralContainers {
 		visit(asContainer(&spec.EphemeralContainers[i]), path.Child("ephemeralContainers").Index(i))
 	}
-}
-
-// Limits of the names that Windows gives accounts.
-const (
-	maxWindowsSpec = 64 * 1024
-	maxRunAsUser   = 256
-	maxDomain      = 256
-	maxUser        = 104
-)
-
-var controlCharacters = regexp.MustCompile(`[[:cntrl:]]+`)
-
-func validateWindowsOptions(o *corev1.WindowsSecurityContextOptions, path *field.Path) field.ErrorList {
-	if o == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	if name := o.GMSACredentialSpecName; name != nil {
-		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), *name, nameIsDNSSubdomain(*name))...)
-	}
-	if spec := o.GMSACredentialSpec; spec != nil {
-		at := path.Child("gmsaCredentialSpec")
-		if *spec == "" {
-			errs = append(errs, field.Invalid(at, *spec, "gmsaCredentialSpec cannot be an empty string"))
-		} else if len(*spec) > maxWindowsSpec {
-			errs = append(errs, field.Invalid(at, *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxWindowsSpec/1024)))
-		}
-	}
-	if user := o.RunAsUserName; user != nil {
-		at := path.Child("runAsUserName")
-		switch {
-		case *user == "":
-			errs = append(errs, field.Invalid(at, *user, "runAsUserName cannot be an empty string"))
-		case controlCharacters.MatchString(*user):
-			errs = append(errs, field.Invalid(at, *user, "runAsUserName cannot contain control characters"))
-		case len(*user) > maxDomain+maxUser+1:
-			errs = append(errs, field.Invalid(at, *user, fmt.Sprintf("runAsUserName's Domain length must be under %d characters", maxRunAsUser)))
-		}
-	}
-	return errs
 }

@@ -2,39 +2,58 @@ package core
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
 )
 
 func (r *podRules) validateResources(q *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
-	errs := validateRequirements(q, path, validateContainerResourceName)
-	seen := map[corev1.ResourceClaim]bool{}
+	errs := r.validateRequirements(q, path, validateContainerResourceName)
+	seen := map[string]bool{}
 	for i, claim := range q.Claims {
 		at := path.Child("claims").Index(i)
 		if claim.Name == "" {
 			errs = append(errs, field.Required(at, ""))
 			continue
 		}
-		switch {
-		case seen[claim]:
-			errs = append(errs, field.Duplicate(at, claim.Name))
-		case claim.Request != "" && seen[corev1.ResourceClaim{Name: claim.Name}]:
-			errs = append(errs, field.Duplicate(at, claim.Name))
+		key := claim.Name
+		if claim.Request != "" {
+			errs = append(errs, invalid(at.Child("request"), claim.Request, utilvalidation.IsDNS1123Label(claim.Request))...)
+			key += "/" + claim.Request
 		}
-		seen[claim] = true
+		if seen[key] || seen[claim.Name] {
+			errs = append(errs, field.Duplicate(at, key))
+		}
+		seen[key] = true
 		if !r.claims[claim.Name] {
-			errs = append(errs, field.NotFound(at, claim.Name))
+			errs = append(errs, r.unknownClaim(claim.Name, at))
 		}
 	}
 	return errs
 }
 
+// unknownClaim tells which claims a container could name instead.
+func (r *podRules) unknownClaim(name string, at *field.Path) *field.Error {
+	err := field.NotFound(at, name)
+	err.Detail = "must be one of the names in pod.spec.resourceClaims"
+	if len(r.claims) == 0 {
+		err.Detail += " which is empty"
+	} else {
+		err.Detail += ": " + strings.Join(slices.Sorted(maps.Keys(r.claims)), ", ")
+	}
+	return err
+}
+
 // validateRequirements checks limits and requests against each other.
-func validateRequirements(q *corev1.ResourceRequirements, path *field.Path, checkName func(corev1.ResourceName, *field.Path) field.ErrorList) field.ErrorList {
+func (r *podRules) validateRequirements(q *corev1.ResourceRequirements, path *field.Path, checkName func(corev1.ResourceName, *field.Path) field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
 	hugePages, cpuOrMemory := false, false
@@ -42,6 +61,7 @@ func validateRequirements(q *corev1.ResourceRequirements, path *field.Path, chec
 		at := limits.Key(string(name))
 		errs = append(errs, checkName(name, at)...)
 		errs = append(errs, validateResourceQuantity(string(name), limit, at)...)
+		errs = append(errs, r.validateWholePages(name, limit, at)...)
 		hugePages = hugePages || isHugePages(name)
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 	}
@@ -58,6 +78,7 @@ func validateRequirements(q *corev1.ResourceRequirements, path *field.Path, chec
 		case !limited && !overcommittable(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		}
+		errs = append(errs, r.validateWholePages(name, request, at)...)
 		hugePages = hugePages || isHugePages(name)
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 	}
@@ -67,18 +88,36 @@ func validateRequirements(q *corev1.ResourceRequirements, path *field.Path, chec
 	return errs
 }
 
+// validateWholePages: huge pages come in pages of the size that their name
+// tells.
+func (r *podRules) validateWholePages(name corev1.ResourceName, quantity resource.Quantity, at *field.Path) field.ErrorList {
+	if !isHugePages(name) || r.BrokenHugePages || wholePages(name, quantity) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, quantity.String(),
+		fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name))}
+}
+
+func wholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
+	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	return err == nil && page.Sign() > 0 && page.MilliValue()%1000 == 0 && quantity.Value()%page.Value() == 0
+}
+
 // validatePodLevelResources checks resources of the pod as a whole, which
 // must be enough for its containers.
-func validatePodLevelResources(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	q := spec.Resources
+func (r *podRules) validatePodLevelResources(path *field.Path) field.ErrorList {
+	spec, q := r.spec, r.spec.Resources
+	if spec.OS != nil && spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(path, "may not be set for a windows pod")}
+	}
 	var errs field.ErrorList
 	if len(q.Claims) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims cannot be set for Resources at pod-level"))
 	}
-	errs = append(errs, validateRequirements(q, path, func(name corev1.ResourceName, path *field.Path) field.ErrorList {
-		errs := validateContainerResourceName(name, path)
+	errs = append(errs, r.validateRequirements(q, path, func(name corev1.ResourceName, path *field.Path) field.ErrorList {
+		errs := validateResourceName(name, path)
 		if len(errs) == 0 && !podresource.IsSupportedPodLevelResource(name) {
-			errs = append(errs, field.NotSupported(path, name, podresource.SupportedPodLevelResources().UnsortedList()))
+			errs = append(errs, field.NotSupported(path, name, sets.List(podresource.SupportedPodLevelResources())))
 		}
 		return errs
 	})...)
@@ -89,11 +128,16 @@ func validatePodLevelResources(spec *corev1.PodSpec, path *field.Path) field.Err
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", total.String())))
 		}
 	}
+	for name, total := range podresource.AggregateContainerLimits(pod, podresource.PodResourcesOptions{}) {
+		if limit, ok := q.Limits[name]; ok && isHugePages(name) && total.Cmp(limit) > 0 {
+			errs = append(errs, field.Invalid(path.Child("limits").Key(string(name)), limit.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", total.String())))
+		}
+	}
 	for i := range spec.Containers {
 		for name, limit := range spec.Containers[i].Resources.Limits {
 			if most, ok := q.Limits[name]; ok && limit.Cmp(most) > 0 {
-				errs = append(errs, field.Invalid(
-					field.NewPath("spec", "containers").Index(i).Child("resources", "limits"), limit.String(),
+				errs = append(errs, field.Invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
 					fmt.Sprintf("must be less than or equal to pod limits of %s", most.String())))
 			}
 		}
@@ -126,7 +170,7 @@ func (r *podRules) validateResizePolicy(c *corev1.Container, path *field.Path) f
 		default:
 			errs = append(errs, field.NotSupported(path, p.RestartPolicy, []corev1.ResourceResizeRestartPolicy{corev1.NotRequired, corev1.RestartContainer}))
 		}
-		if r.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy == corev1.RestartContainer {
+		if r.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
 			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
 		}
 	}
@@ -140,14 +184,8 @@ func (r *podRules) validateResourceClaims(path *field.Path) field.ErrorList {
 	r.claims = map[string]bool{}
 	for i := range r.spec.ResourceClaims {
 		claim, at := &r.spec.ResourceClaims[i], path.Index(i)
-		switch claim.Name {
-		case "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		default:
-			errs = append(errs, invalid(at.Child("name"), claim.Name, utilvalidation.IsDNS1123Label(claim.Name))...)
-			if r.claims[claim.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), claim.Name))
-			}
+		errs = append(errs, r.validateResourceClaimName(claim, at.Child("name"))...)
+		if claim.Name != "" {
 			r.claims[claim.Name] = true
 		}
 		if claim.ResourceClaimName != nil && claim.ResourceClaimTemplateName != nil {
@@ -161,6 +199,25 @@ func (r *podRules) validateResourceClaims(path *field.Path) field.ErrorList {
 		}
 		if name := claim.ResourceClaimTemplateName; name != nil {
 			errs = append(errs, invalid(at.Child("resourceClaimTemplateName"), *name, validation.NameIsDNSSubdomain(*name, false))...)
+		}
+	}
+	return errs
+}
+
+// validateResourceClaimName checks a name that no claim before had, and the
+// name of the object that is made for it.
+func (r *podRules) validateResourceClaimName(claim *corev1.PodResourceClaim, at *field.Path) field.ErrorList {
+	switch {
+	case claim.Name == "":
+		return field.ErrorList{field.Required(at, "")}
+	case r.claims[claim.Name]:
+		return field.ErrorList{field.Duplicate(at, claim.Name)}
+	}
+	errs := invalid(at, claim.Name, utilvalidation.IsDNS1123Label(claim.Name))
+	if len(errs) == 0 && r.metadata != nil && claim.ResourceClaimTemplateName != nil {
+		object := r.metadata.Name + "-" + claim.Name
+		for _, msg := range nameIsDNSSubdomain(object) {
+			errs = append(errs, field.Invalid(at, object, "final ResourceClaim name: "+msg))
 		}
 	}
 	return errs

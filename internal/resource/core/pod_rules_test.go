@@ -80,6 +80,48 @@ spec.initContainers[0].resizePolicy: Invalid value: [{"ResourceName":"cpu","Rest
 			want: `spec.containers[0].resizePolicy: Unsupported value: "disk": supported values: "cpu", "memory"
 spec.containers[0].resizePolicy: Required value`,
 		},
+		"resources nobody knows": {
+			spec: `{containers: [{name: c, image: i, resources: {limits: {gpu: 1}, claims: [{name: a}, {name: b, request: A}]}}], resourceClaims: [{name: b, resourceClaimName: x}]}`,
+			want: `spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified
+spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource for containers
+spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified
+spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource for containers
+spec.containers[0].resources.claims[0]: Not found: "a": must be one of the names in pod.spec.resourceClaims: b
+spec.containers[0].resources.claims[1].request: Invalid value: "A": a lowercase RFC 1123 label`,
+		},
+		"half a huge page": {
+			spec: `{containers: [{name: c, image: i, resources: {requests: {cpu: 1, hugepages-2Mi: 1Mi}, limits: {hugepages-2Mi: 1Mi}}}]}`,
+			want: `spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: "1Mi": 1Mi is not positive integer multiple of hugepages-2Mi
+spec.containers[0].resources.requests[hugepages-2Mi]: Invalid value: "1Mi": 1Mi is not positive integer multiple of hugepages-2Mi`,
+		},
+		"too little for its containers": {
+			spec: `{resources: {requests: {cpu: 1}, limits: {cpu: 1}}, containers: [{name: c, image: i, resources: {requests: {cpu: 2}, limits: {cpu: 2}}}]}`,
+			want: `spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container requests of 2
+spec.resources.containers[0][cpu].limits: Invalid value: "2": must be less than or equal to pod limits of 1`,
+		},
+		"a claim of its own making": {
+			spec: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}}},
+			  {name: b, persistentVolumeClaim: {claimName: p-a}}]}`,
+			want: `spec.volumes[1].persistentVolumeClaim.claimName: Invalid value: "p-a": must not reference a PVC that gets created for an ephemeral volume`,
+		},
+		"Windows accounts": {
+			spec: `{securityContext: {windowsOptions: {runAsUserName: 'a*\b\c'}}, containers: [
+			  {name: c, image: i, securityContext: {windowsOptions: {runAsUserName: 'A*B\..'}}},
+			  {name: d, image: i, securityContext: {windowsOptions: {runAsUserName: 'example.com\x@y', gmsaCredentialSpec: ""}}}]}`,
+			want: `spec.containers[0].securityContext.windowsOptions.runAsUserName: Invalid value: "A*B\\..": runAsUserName's Domain doesn't match the NetBios nor the DNS format
+spec.containers[0].securityContext.windowsOptions.runAsUserName: Invalid value: "A*B\\..": runAsUserName's User cannot contain only periods or spaces
+spec.containers[1].securityContext.windowsOptions.gmsaCredentialSpec: Invalid value: "": gmsaCredentialSpec cannot be an empty string
+spec.containers[1].securityContext.windowsOptions.runAsUserName: Invalid value: "example.com\\x@y": runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]
+spec.securityContext.windowsOptions.runAsUserName: Invalid value: "a*\\b\\c": runAsUserName cannot contain more than one backslash`,
+		},
+		"an unknown system": {
+			spec: `{os: {name: plan9}}`,
+			want: `spec.os: Unsupported value: "plan9": supported values: "linux", "windows"`,
+		},
+		"privileged without privileges": {
+			spec: `{containers: [{name: c, image: i, securityContext: {privileged: true, allowPrivilegeEscalation: false}}]}`,
+			want: "spec.containers[0].securityContext: Invalid value: {\"Capabilities\":null,\"Privileged\":true,\"SELinuxOptions\":null,",
+		},
 		"a hook that oversleeps": {
 			spec: `{containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]}`,
 			want: `spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)`,

@@ -208,12 +208,12 @@ func (r *podRules) validateContainerSecurity(s *corev1.SecurityContext, at *fiel
 	errs = append(errs, validateSeccompProfile(s.SeccompProfile, at.Child("seccompProfile"))...)
 	if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
 		if s.Privileged != nil && *s.Privileged {
-			errs = append(errs, field.Invalid(at, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+			errs = append(errs, field.Invalid(at, shown(s), "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 		}
 		if s.Capabilities != nil {
 			for _, added := range s.Capabilities.Add {
 				if added == "CAP_SYS_ADMIN" {
-					errs = append(errs, field.Invalid(at, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+					errs = append(errs, field.Invalid(at, shown(s), "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 				}
 			}
 		}

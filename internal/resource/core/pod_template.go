@@ -17,6 +17,10 @@ type PodOptions struct {
 	OldAddresses sets.Set[string]
 	// InvalidLabelSelectors are let through, in affinity and topology spread.
 	InvalidLabelSelectors bool
+	// BrokenHugePages, amounts that are no whole pages, are let through.
+	BrokenHugePages bool
+	// InvalidDeletionCost in an annotation is let through.
+	InvalidDeletionCost bool
 }
 
 // PodTemplateOptions are the options for a template that replaces old; old is
@@ -34,7 +38,20 @@ func PodTemplateOptions(template, old *corev1.PodTemplateSpec) PodOptions {
 		o.OldAddresses.Insert(spec.DNSConfig.Nameservers...)
 	}
 	o.InvalidLabelSelectors = hasInvalidSelectors(spec)
+	o.BrokenHugePages = anyContainer(spec, func(c *corev1.Container) bool {
+		return hasBrokenPages(c.Resources.Limits) || hasBrokenPages(c.Resources.Requests)
+	})
+	o.InvalidDeletionCost = hasInvalidDeletionCost(old.Annotations)
 	return o
+}
+
+func hasBrokenPages(list corev1.ResourceList) bool {
+	for name, quantity := range list {
+		if isHugePages(name) && !wholePages(name, quantity) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasInvalidSelectors reports whether a pod that may stay as it is has
@@ -62,7 +79,7 @@ func hasInvalidSelectors(spec *corev1.PodSpec) bool {
 func ValidatePodTemplateSpec(template *corev1.PodTemplateSpec, path *field.Path, options PodOptions) field.ErrorList {
 	errs := validateLabels(template.Labels, path.Child("labels"))
 	errs = append(errs, validation.ValidateAnnotations(template.Annotations, path.Child("annotations"))...)
-	errs = append(errs, validatePodAnnotations(template.Annotations, &template.Spec, path.Child("annotations"))...)
+	errs = append(errs, validatePodAnnotations(template.Annotations, &template.Spec, options, path.Child("annotations"))...)
 	spec := path.Child("spec")
 	errs = append(errs, ValidatePodSpec(&template.Spec, nil, spec, options)...)
 	if len(template.Spec.EphemeralContainers) > 0 {
@@ -74,7 +91,7 @@ func ValidatePodTemplateSpec(template *corev1.PodTemplateSpec, path *field.Path,
 // validatePodBody checks a pod but for its metadata, which Define looks after.
 func validatePodBody(p *corev1.Pod, options PodOptions) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
-	errs := validatePodAnnotations(p.Annotations, &p.Spec, metadata.Child("annotations"))
+	errs := validatePodAnnotations(p.Annotations, &p.Spec, options, metadata.Child("annotations"))
 	errs = append(errs, ValidatePodSpec(&p.Spec, &p.ObjectMeta, spec, options)...)
 	if p.Spec.ServiceAccountName == "" {
 		for i := range p.Spec.Volumes {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -21,6 +22,7 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
 	errs := resource.ValidateNamedMetadata(p, true, PodName)
 	errs = append(errs, validatePodBody(p, options)...)
+	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
 	if p.Generation == old.Generation {
 		return errs // the spec is the same
 	}
@@ -33,7 +35,11 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 		return append(errs, field.Forbidden(spec.Child("initContainers"), fixed))
 	}
 	errs = append(errs, validateImages(p.Spec.InitContainers, spec.Child("initContainers"))...)
-	errs = append(errs, validateDeadlineChange(p, old, spec)...)
+	deadline, final := validateDeadlineChange(p, old, spec)
+	errs = append(errs, deadline...)
+	if final {
+		return errs
+	}
 	errs = append(errs, validateGatesRemoved(p, old, spec)...)
 	errs = append(errs, validateTolerationsAdded(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
 	allowed := withAllowedChanges(&p.Spec, old)
@@ -58,22 +64,22 @@ func validateImages(containers []corev1.Container, path *field.Path) field.Error
 	return errs
 }
 
-func validateDeadlineChange(p, old *corev1.Pod, path *field.Path) field.ErrorList {
+// validateDeadlineChange lets the deadline come closer. After some errors
+// (final) nothing more is looked for.
+func validateDeadlineChange(p, old *corev1.Pod, path *field.Path) (errs field.ErrorList, final bool) {
 	at := path.Child("activeDeadlineSeconds")
 	is, was := p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds
-	if is == nil {
-		if was != nil {
-			return field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}
-		}
-		return nil
+	switch {
+	case is == nil && was != nil:
+		return field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}, false
+	case is == nil:
+		return nil, false
+	case *is < 0 || *is > math.MaxInt32:
+		return field.ErrorList{field.Invalid(at, *is, utilvalidation.InclusiveRangeError(0, math.MaxInt32))}, true
+	case was != nil && *was < *is:
+		return field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}, true
 	}
-	if *is < 0 || *is > math.MaxInt32 {
-		return field.ErrorList{field.Invalid(at, *is, fmt.Sprintf("must be between %d and %d, inclusive", 0, math.MaxInt32))}
-	}
-	if was != nil && *was < *is {
-		return field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}
-	}
-	return nil
+	return nil, false
 }
 
 // validateGatesRemoved: scheduling gates can be taken away but not put up.

@@ -29,7 +29,7 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	errs = append(errs, rules.validateInitContainers(path.Child("initContainers"))...)
 	errs = append(errs, rules.validateEphemeralContainers(path.Child("ephemeralContainers"))...)
 	if spec.Resources != nil {
-		errs = append(errs, validatePodLevelResources(spec, path.Child("resources"))...)
+		errs = append(errs, rules.validatePodLevelResources(path.Child("resources"))...)
 	}
 	errs = append(errs, validateRestartPolicy(spec.RestartPolicy, path.Child("restartPolicy"))...)
 	errs = append(errs, validateDNSPolicy(spec.DNSPolicy, path.Child("dnsPolicy"))...)
@@ -138,5 +138,6 @@ func validateSchedulingGates(gates []corev1.PodSchedulingGate, path *field.Path)
 
 // ValidateOverhead checks what pods take beside their containers, like limits.
 func ValidateOverhead(overhead corev1.ResourceList, path *field.Path) field.ErrorList {
-	return validateRequirements(&corev1.ResourceRequirements{Limits: overhead}, path, validateContainerResourceName)
+	r := &podRules{}
+	return r.validateRequirements(&corev1.ResourceRequirements{Limits: overhead}, path, validateContainerResourceName)
 }

@@ -98,7 +98,7 @@ func requiredList(list []string, at *field.Path) field.ErrorList {
 
 func validatePartition(partition int32, at *field.Path) field.ErrorList {
 	if partition < 0 || partition > 255 {
-		return field.ErrorList{field.Invalid(at, partition, utilvalidation.InclusiveRangeError(0, 255))}
+		return field.ErrorList{field.Invalid(at, partition, utilvalidation.InclusiveRangeError(1, 255))}
 	}
 	return nil
 }
@@ -217,10 +217,10 @@ func validateFlex(driver string, options map[string]string, at *field.Path) fiel
 }
 
 func validateStorageOS(volume, namespace string, at *field.Path) field.ErrorList {
-	if volume == "" {
-		return field.ErrorList{field.Required(at.Child("volumeName"), "")}
+	errs := required(volume, at.Child("volumeName"))
+	if volume != "" {
+		errs = invalid(at.Child("volumeName"), volume, utilvalidation.IsDNS1123Label(volume))
 	}
-	errs := invalid(at.Child("volumeName"), volume, utilvalidation.IsDNS1123Label(volume))
 	if namespace != "" {
 		errs = append(errs, invalid(at.Child("volumeNamespace"), namespace, utilvalidation.IsDNS1123Label(namespace))...)
 	}

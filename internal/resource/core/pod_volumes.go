@@ -16,12 +16,7 @@ import (
 func (r *podRules) validateVolumes(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	r.volumes = map[string]*corev1.VolumeSource{}
-	claims := map[string]string{}
-	for i := range r.spec.Volumes {
-		if claim := r.spec.Volumes[i].PersistentVolumeClaim; claim != nil {
-			claims[claim.ClaimName] = "PVC in volume " + r.spec.Volumes[i].Name
-		}
-	}
+	made := r.madeClaims()
 	for i := range r.spec.Volumes {
 		v, at := &r.spec.Volumes[i], at.Index(i)
 		found := r.validateVolumeSource(&v.VolumeSource, v.Name, at)
@@ -38,14 +33,26 @@ func (r *podRules) validateVolumes(at *field.Path) field.ErrorList {
 		} else {
 			errs = append(errs, found...)
 		}
-		if v.Ephemeral != nil && r.metadata != nil && r.metadata.Name != "" {
-			claim := r.metadata.Name + "-" + v.Name
-			if other := claims[claim]; other != "" {
-				errs = append(errs, field.Invalid(at.Child("ephemeral"), claim, fmt.Sprintf("conflicting PVC: %s", other)))
-			}
+		if claim := v.PersistentVolumeClaim; claim != nil && made[claim.ClaimName] {
+			errs = append(errs, field.Invalid(at.Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
+				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 	}
 	return errs
+}
+
+// madeClaims are the names of the claims that are made for the pod.
+func (r *podRules) madeClaims() map[string]bool {
+	if r.metadata == nil || r.metadata.Name == "" {
+		return nil
+	}
+	made := map[string]bool{}
+	for i := range r.spec.Volumes {
+		if r.spec.Volumes[i].Ephemeral != nil {
+			made[r.metadata.Name+"-"+r.spec.Volumes[i].Name] = true
+		}
+	}
+	return made
 }
 
 // A volumeKind is one kind of volume source: what it is called, and what
@@ -143,7 +150,10 @@ func (r *podRules) apiVolumeKinds(v *corev1.VolumeSource) []volumeKind {
 			return validateEphemeralClaim(v.Ephemeral, at)
 		}},
 		{"image", v.Image != nil, func(at *field.Path) field.ErrorList {
-			errs := required(v.Image.Reference, at.Child("reference"))
+			var errs field.ErrorList
+			if r.metadata != nil {
+				errs = required(v.Image.Reference, at.Child("reference"))
+			}
 			return append(errs, validatePullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))...)
 		}},
 	}

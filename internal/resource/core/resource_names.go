@@ -13,10 +13,9 @@ import (
 // Names of compute resources and the quantities they may have.
 
 const (
-	notInteger           = "must be an integer"
-	requestPrefix        = "requests."
-	kubernetesDomain     = "kubernetes.io/"
-	standardResourceHelp = "must be a standard resource type or fully qualified"
+	notInteger       = "must be an integer"
+	requestPrefix    = "requests."
+	kubernetesDomain = "kubernetes.io/"
 )
 
 // containerResources are what a container may ask for without a domain.
@@ -91,33 +90,42 @@ func validateQualified(name string, path *field.Path) field.ErrorList {
 	return invalid(path, name, utilvalidation.IsQualifiedName(name))
 }
 
-// validateQualifiedOrStandard checks a name that has a domain or is in known.
-func validateQualifiedOrStandard(name string, path *field.Path, known bool) field.ErrorList {
-	errs := validateQualified(name, path)
-	if len(errs) == 0 && !strings.Contains(name, "/") && !known {
-		errs = append(errs, field.Invalid(path, name, standardResourceHelp))
+// validateResourceName checks a name that has a domain or is one of those
+// that Kubernetes itself knows.
+func validateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := validateQualified(string(name), path)
+	if len(errs) == 0 && !hasDomain(name) && !isStandard(name) {
+		errs = append(errs, field.Invalid(path, name, "must be a standard resource type or fully qualified"))
 	}
 	return errs
 }
 
+func hasDomain(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
+
+func isStandard(name corev1.ResourceName) bool {
+	return quotaResources[name] || name == corev1.ResourceStorage || isQuotaHugePages(name)
+}
+
+// validateContainerResourceName and validateQuotaResourceName find what is
+// wrong with the name here besides what is wrong with it anywhere.
 func validateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	errs := validateQualified(string(name), path)
-	if len(errs) > 0 {
-		return errs
-	}
-	if !strings.Contains(string(name), "/") {
-		if !containerResources[name] && !isHugePages(name) {
-			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
-		}
-	} else if !isNative(name) && !isExtended(name) {
+	errs := validateResourceName(name, path)
+	switch {
+	case !hasDomain(name) && !containerResources[name] && !isHugePages(name):
+		errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
+	case hasDomain(name) && !isNative(name) && !isExtended(name):
 		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 	}
 	return errs
 }
 
 func validateQuotaResourceName(name string, path *field.Path) field.ErrorList {
-	known := quotaResources[corev1.ResourceName(name)] || isQuotaHugePages(corev1.ResourceName(name))
-	return validateQualifiedOrStandard(name, path, known)
+	n := corev1.ResourceName(name)
+	errs := validateResourceName(n, path)
+	if !hasDomain(n) && !quotaResources[n] && !isQuotaHugePages(n) {
+		errs = append(errs, field.Invalid(path, n, "must be a standard resource for quota"))
+	}
+	return errs
 }
 
 func validateLimitRangeType(name corev1.LimitType, path *field.Path) field.ErrorList {
@@ -133,9 +141,7 @@ func validateLimitRangeResource(kind corev1.LimitType, name string, path *field.
 	if kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer {
 		return validateContainerResourceName(corev1.ResourceName(name), path)
 	}
-	n := corev1.ResourceName(name)
-	return validateQualifiedOrStandard(name, path, quotaResources[n] || containerResources[n] ||
-		n == corev1.ResourceStorage || isHugePages(n))
+	return validateResourceName(corev1.ResourceName(name), path)
 }
 
 // validateResourceQuantity checks that a quantity is not negative, and whole
