@@ -177,7 +177,10 @@ func unstored(obj resource.Object) *watchcache.Entry {
 
 // rules is what a resource's rules may know of the request.
 func (q *request) rules() *resource.Request {
-	return &resource.Request{Now: q.now, User: q.user, Namespace: q.info.Namespace, GroupVersion: q.endpoint.version.GroupVersion}
+	return &resource.Request{
+		Now: q.now, User: q.user, Namespace: q.info.Namespace, GroupVersion: q.endpoint.version.GroupVersion,
+		Features: q.server.Features,
+	}
 }
 
 func wipeSystemMetadata(obj resource.Object) {

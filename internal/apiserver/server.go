@@ -33,6 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -51,6 +52,8 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Rules answers SelfSubjectRulesReviews; nil says that rules are unknown.
 	Rules authorizer.RuleResolver
+	// Features are what the rules of kinds may use; nil is the defaults.
+	Features *feature.Set
 	// Admission changes and checks writes; nil admits everything.
 	Admission admission.Interface
 	// Managers tracks the ownership of fields; nil keeps what is stored.

@@ -30,6 +30,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/resource/preview"
@@ -122,16 +123,19 @@ func (f *APIServerFlags) Listen() (net.Listener, error) {
 // NewAPIServer builds an API server; Run must follow. What users' webhooks and
 // policies start lives until ctx ends.
 func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *pki.Directory) (*APIServer, error) {
+	gates, err := feature.Parse(f.FeatureGates)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range gates.Warnings() {
+		klog.FromContext(ctx).Info(warning)
+	}
+	if err := setLibraryFeatures(gates); err != nil {
+		return nil, err
+	}
 	usual := all.All()
-	resources, err := preview.Serve(usual, f.RuntimeConfig)
+	resources, err := preview.Serve(usual, f.RuntimeConfig, gates)
 	if err != nil {
-		return nil, err
-	}
-	enabled, err := parseFeatures(f.FeatureGates)
-	if err != nil {
-		return nil, err
-	}
-	if err := setLibraryFeatures(enabled); err != nil {
 		return nil, err
 	}
 	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
@@ -214,7 +218,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
-		CBOR: servesCBOR(enabled), Checks: a.checks(),
+		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(),
 	}); err != nil {
 		return nil, err
 	}

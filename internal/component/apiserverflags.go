@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/resource/preview"
 )
@@ -139,10 +140,11 @@ func (f *APIServerFlags) Validate() error {
 			errs = append(errs, fmt.Errorf("--authorization-mode=%s: want any of %s", mode, strings.Join(authz.Modes, ", ")))
 		}
 	}
-	if _, err := parseFeatures(f.FeatureGates); err != nil {
+	gates, err := feature.Parse(f.FeatureGates)
+	if err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := preview.Serve(all.All(), f.RuntimeConfig); err != nil {
+	if _, err := preview.Serve(all.All(), f.RuntimeConfig, gates); err != nil {
 		errs = append(errs, err)
 	}
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {

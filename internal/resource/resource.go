@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // Object is what every stored kind is.
@@ -38,6 +40,8 @@ type Request struct {
 	// GroupVersion is the one that the client speaks; rules differ by it only
 	// where versions promise different things (events).
 	GroupVersion schema.GroupVersion
+	// Features are those that are on; nil is what is on by default.
+	Features *feature.Set
 }
 
 // Resource is one API resource in all its versions. All functions are set

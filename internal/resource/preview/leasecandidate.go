@@ -17,9 +17,6 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-// kinds lists the resources that have no version that is served by default.
-func kinds() []*resource.Resource { return []*resource.Resource{leaseCandidates()} }
-
 // leaseCandidates is the resource leasecandidates (KEP-4355).
 func leaseCandidates() *resource.Resource {
 	r := resource.Define(resource.Definition[coordinationv1beta1.LeaseCandidate, *coordinationv1beta1.LeaseCandidate]{

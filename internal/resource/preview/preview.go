@@ -7,24 +7,33 @@
 //
 // The narrower a key, the more it counts. Objects are stored in the version
 // that is served by default if there is one, so that turning a version on or
-// off changes nothing that is stored.
+// off changes nothing that is stored. A kind that belongs to a feature gate is
+// served only where that is on, too.
 package preview
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	admissionv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
 	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/apiserverinternal"
+	"github.com/coracle-io/coracle/internal/resource/devices"
+	"github.com/coracle-io/coracle/internal/resource/lifecycle"
+	"github.com/coracle-io/coracle/internal/resource/scheduling"
 )
 
 // version adds one version to a resource that is served by default in another.
@@ -55,6 +64,34 @@ func versions() []version {
 		{resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices"), reshaped[resourcev1beta1.ResourceSlice, resourcev1.ResourceSlice](flattenDevices, nestDevices, "spec")},
 		{storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations"), alike[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1.StorageVersionMigration]},
 	}
+}
+
+// kinds lists the resources that have no version that is served by default.
+func kinds() []*resource.Resource {
+	workloads, podGroups := scheduling.Workloads(), scheduling.PodGroups()
+	workloads.Versions = append(workloads.Versions, alike[schedulingv1alpha3.Workload, schedulingv1beta1.Workload](workloads, schedulingv1alpha3.SchemeGroupVersion))
+	podGroups.Versions = append(podGroups.Versions, alike[schedulingv1alpha3.PodGroup, schedulingv1beta1.PodGroup](podGroups, schedulingv1alpha3.SchemeGroupVersion))
+	return []*resource.Resource{
+		leaseCandidates(),
+		workloads,
+		podGroups,
+		scheduling.CompositePodGroups(),
+		lifecycle.EvictionRequests(),
+		lifecycle.Evictions(),
+		devices.ResourcePoolStatusRequests(),
+		apiserverinternal.StorageVersions(),
+	}
+}
+
+// gates are the features that have to be on for a kind to be served at all.
+var gates = map[schema.GroupResource]string{
+	{Group: schedulingv1beta1.GroupName, Resource: "workloads"}:                 "GenericWorkload",
+	{Group: schedulingv1beta1.GroupName, Resource: "podgroups"}:                 "GenericWorkload",
+	{Group: schedulingv1beta1.GroupName, Resource: "compositepodgroups"}:        "CompositePodGroup",
+	{Group: lifecyclev1alpha1.GroupName, Resource: "evictionrequests"}:          "EvictionRequestAPI",
+	{Group: lifecyclev1alpha1.GroupName, Resource: "evictions"}:                 "EvictionRequestAPI",
+	{Group: resourcev1alpha3.GroupName, Resource: "resourcepoolstatusrequests"}: "DRAResourcePoolStatus",
+	{Group: apiserverinternalv1alpha1.GroupName, Resource: "storageversions"}:   "StorageVersionAPI",
 }
 
 // withVersions returns a resource with all its versions, or as it is.

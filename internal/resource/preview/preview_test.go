@@ -11,12 +11,23 @@ import (
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	"sigs.k8s.io/randfill"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
 
+// everything turns every feature on.
+func everything(t *testing.T) *feature.Set {
+	t.Helper()
+	features, err := feature.Parse([]string{"AllAlpha=true", "AllBeta=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return features
+}
+
 func served(t *testing.T, config ...string) map[string]bool {
 	t.Helper()
-	rs, err := Serve(all.All(), config)
+	rs, err := Serve(all.All(), config, everything(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +82,37 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// Kinds of features that are off are not served, whatever is turned on.
+func TestServeGated(t *testing.T) {
+	features, err := feature.Parse([]string{"GenericWorkload=true", "StorageVersionAPI=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, err := Serve(all.All(), []string{"api/all=true"}, features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, r := range rs {
+		got[r.GroupResource().String()] = true
+	}
+	for name, want := range map[string]bool{
+		"workloads.scheduling.k8s.io": true, "podgroups.scheduling.k8s.io": true, "compositepodgroups.scheduling.k8s.io": false,
+		"storageversions.internal.apiserver.k8s.io": true, "evictionrequests.lifecycle.k8s.io": false, "evictions.lifecycle.k8s.io": false,
+		"resourcepoolstatusrequests.resource.k8s.io": false, "leasecandidates.coordination.k8s.io": true,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is served: %v, want %v", name, got[name], want)
+		}
+	}
+}
+
 func TestServeRefuses(t *testing.T) {
-	_, err := Serve(all.All(), []string{"apps/v9=true", "example.com/v1=true", "apps/v1/widgets=true", "api/beta=true"})
+	_, err := Serve(all.All(), []string{"apps/v9=true", "example.com/v1=true", "apps/v1/widgets=true", "api/beta=true"}, everything(t))
 	if err == nil || !strings.Contains(err.Error(), "apps/v1/widgets, apps/v9, example.com/v1:") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Serve(all.All(), []string{"apps/v1=maybe"}); err == nil || !strings.Contains(err.Error(), `apps/v1: "maybe"`) {
+	if _, err := Serve(all.All(), []string{"apps/v1=maybe"}, everything(t)); err == nil || !strings.Contains(err.Error(), `apps/v1: "maybe"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -84,7 +120,7 @@ func TestServeRefuses(t *testing.T) {
 // Every preview version survives the way to the hub and back, and the hub's
 // objects the way to it and back, so that nothing is lost and nothing moves.
 func TestConversions(t *testing.T) {
-	rs, err := Serve(all.All(), []string{"api/all=true"})
+	rs, err := Serve(all.All(), []string{"api/all=true"}, everything(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +214,7 @@ func missing(a, b any, path string) string {
 
 // Types that share memory with the hub's are laid out like it, field by field.
 func TestLayouts(t *testing.T) {
-	rs, err := Serve(all.All(), []string{"api/all=true"})
+	rs, err := Serve(all.All(), []string{"api/all=true"}, everything(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -29,9 +30,9 @@ var stages = []struct {
 // Serve returns the resources with those versions served that the entries of
 // --runtime-config ("resource.k8s.io/v1beta1=true") ask for; the others are
 // marked Unserved. Kinds without any served version are left out if they have
-// none by default. Keys that name nothing that exists are an error that lists
-// them all.
-func Serve(rs []*resource.Resource, config []string) ([]*resource.Resource, error) {
+// none by default, and so are those whose feature is off. Keys that name
+// nothing that exists are an error that lists them all.
+func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*resource.Resource, error) {
 	settings, err := parse(config)
 	if err != nil {
 		return nil, err
@@ -50,6 +51,9 @@ func Serve(rs []*resource.Resource, config []string) ([]*resource.Resource, erro
 	}
 	var served []*resource.Resource
 	for _, r := range all {
+		if gate := gates[r.GroupResource()]; gate != "" && !features.Enabled(gate) {
+			continue
+		}
 		some, usual := false, false
 		for i := range r.Versions {
 			v := &r.Versions[i]

@@ -1,0 +1,107 @@
+package feature
+
+import "strings"
+
+// gates are upstream's feature gates of 1.37 by stage: those of kube-apiserver,
+// the controllers, the scheduler, the proxy and the kubelet, as they share one
+// flag. A plus after a name means on by default, a lock that it stays so.
+const (
+	alpha = `
+APIServerWebhookAuthenticationToken APIServingWithRoutine AtomicWriteVolumeUserFields CBORServingAndStorage
+CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook CompositePodGroup
+ConsistentListFromCacheSkipTimeoutFallback ContainerStopSignals ControllerManagerReleaseLeaderElectionLockOnExit
+CPUManagerPolicyAlphaOptions CRIListStreaming CrossNamespaceVolumeDataSource CSIVolumeHealth DefaultPodSysctls
+DRADerivedAttributes DRADeviceCompatibilityGroups DRAListTypeAttributes DRANodeAllocatableResources
+DRAOptionalNodeOperations DRAPartitionableDevicesType DRAResourcePoolStatus EmptyDirVolumeMode EventedPLEG
+EvictionRequestAPI GRPCContainerProbeTLS H2CContainerProbe ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs
+InPlacePodVerticalScalingExclusiveMemory InPlacePodVerticalScalingMemoryBackedVolumes
+InPlacePodVerticalScalingSchedulerPreemption InterPodAffinityHostnameFastPath KubeletAllocatedPodsEndpoint
+KubeProxyNFTablesLocalhostNodePorts LoggingAlphaOptions MutablePVNodeAffinity NodeLifecycleConditions
+PodGroupPreemptionPolicy PodLogsQuerySplitStreams QOSReserved ReduceDefaultCrashLoopBackOffDecay
+RuntimeClassInImageCriApi SchedulerPreQueueingHints ShardedListAndWatch StatefulSetRecreateStrategy StorageVersionAPI
+TaintTolerationComparisonOperators TopologyAwareWorkloadScheduling TopologyManagerPolicyAlphaOptions
+UserNamespacesHostNetworkSupport VolumeBindMountOptions WindowsCPUAndMemoryAffinity WorkloadWithJob
+`
+	beta = `
+AllowParsingUserUIDFromCertAuth+ AllowUnsafeMalformedObjectDeletion+ APIResponseCompression+ APIServerIdentity+
+AuthorizePodWebsocketUpgradeCreatePermission+ ClearingNominatedNodeNameAfterBinding+ ComponentFlagz+ ComponentStatusz+
+ConcurrentWatchObjectDecode+ ConstrainedImpersonation+ ContainerCheckpoint+ ContainerRestartRules+ ContextualLogging+
+CoordinatedLeaderElection CPUManagerPolicyBetaOptions+ CRDObservedGenerationTracking+ DeclarativeValidationBeta+
+DeploymentReplicaSetTerminatingReplicas+ DetectCacheInconsistency+ DRAConsumableCapacity+ DRADeviceBindingConditions+
+DRAFractionalCapacityRange+ DRAPartitionableDevices+ DRAResourceClaimGranularStatusAuthorization+
+DRASchedulerFilterTimeout+ DRAWorkloadResourceClaims EnvFiles+ EtcdRangeStream+
+ExcludeAdmissionWebhookVirtualResources+ ExtendWebSocketsToKubelet+ GenericWorkload GracefulNodeShutdown+
+GracefulNodeShutdownBasedOnPodPriority+ HPAGeneration+ HPAOptimizedSelectorStore+ HPAScaleToZero+
+HugepageAwareEviction+ InPlacePodLevelResourcesVerticalScaling+ KubeletCrashLoopBackOffMax+
+KubeletEnsureSecretPulledImages+ KubeletInUserNamespace+ KubeletSeparateDiskGC+
+KubeletServiceAccountTokenForCredentialProviders+ ListFromCacheSnapshot+ LocalStorageCapacityIsolationFSQuotaMonitoring
+LoggingBetaOptions+ ManifestBasedAdmissionControlConfig+ MatchLabelKeysInPodTopologySpread+
+MatchLabelKeysInPodTopologySpreadSelectorMerge+ MaxUnavailableStatefulSet+ MemoryQoS+
+MutablePodResourcesForSuspendedJobs+ MutableSchedulingDirectivesForSuspendedJobs+ NativeHistograms+ NFTablesNetlink+
+NodeControllerLeaseCircuitBreaker+ NominatedNodeNameForExpectation+ OpenAPIEnums+ OpportunisticBatching+
+PersistentVolumeClaimUnusedSinceTime+ PodAndContainerStatsFromCRI PodDeletionCost+ PodLevelResourceManagers
+PodLevelResources+ PodLevelResourcesFixDefaulting+ PodLevelResourcesFixKubeletQOSClass+ PodsAPI+
+PodTopologyLabelsAdmission+ PortForwardWebsockets+ ReloadKubeletClientCAFile+ ReloadKubeletServerCertificateFile+
+RemoteRequestHeaderUID+ ResourceHealthStatus+ ResourceHealthStatusMessage+ RestartAllContainersOnContainerExits+
+RotateKubeletServerCertificate+ SchedulerAsyncAPICalls SchedulerAsyncPreemption+ SchedulerPopFromBackoffQ+
+ServiceAccountNodeAudienceRestriction+ SizeBasedListCostEstimate+ StaleControllerConsistencyDaemonSet+
+StaleControllerConsistencyHPA+ StaleControllerConsistencyJob+ StaleControllerConsistencyReplicaSet+
+StaleControllerConsistencyStatefulSet+ StatefulSetSemanticRevisionComparison+ StorageCapacityScoring+
+StorageVersionHash+ StrictIPCIDRValidation+ StructuredAuthenticationConfigurationEgressSelector+
+StructuredAuthenticationConfigurationJWKSMetrics+ TokenRequestServiceAccountUIDValidation+
+TopologyManagerPolicyBetaOptions+ TranslateStreamCloseWebsocketRequests+ UnauthenticatedHTTP2DOSMitigation+
+UnknownVersionInteroperabilityProxy+ VolumeLimitScaling+ WatchList+ WatchListCompression+
+WebhookRoundTripLoadBalancing+ WindowsGracefulNodeShutdown+
+`
+	stable = `
+AllowServiceExternalIPs+ ClusterTrustBundle+ ClusterTrustBundleProjection+ CustomCPUCFSQuotaPeriod+ DRADeviceTaintRules+
+DRADeviceTaints+ MutatingAdmissionPolicy+ PodCertificateRequest+ SELinuxMount+ StorageVersionMigrator+
+CPUManagerPolicyOptions+lock CRDValidationRatcheting+lock CSIServiceAccountTokenSecrets+lock
+CustomResourceFieldSelectors+lock DeclarativeValidation+lock DisableAllocatorDualWrite+lock DRAAdminAccess+lock
+DRAExtendedResource+lock DRAPrioritizedList+lock DRAResourceClaimDeviceStatus+lock DynamicResourceAllocation+lock
+ExecProbeTimeout+lock ExternalServiceAccountTokenSigner+lock HostnameOverride+lock HPAConfigurableTolerance+lock
+ImageMaximumGCAge+lock ImageVolume+lock InPlacePodVerticalScaling+lock InPlacePodVerticalScalingInitContainers+lock
+JobManagedBy+lock KubeletCgroupDriverFromCRI+lock KubeletFineGrainedAuthz+lock
+KubeletPodResourcesDynamicResources+lock KubeletPodResourcesGet+lock KubeletPSI+lock KubeletTracing+lock
+MatchLabelKeysInPodAffinity+lock MultiCIDRServiceAllocator+lock MutableCSINodeAllocatableCount+lock
+NFTablesProxyMode+lock NodeDeclaredFeatures+lock NodeInclusionPolicyInPodTopologySpread+lock NodeLogQuery+lock
+NodeSwap+lock PLEGOnDemandRelist+lock PodObservedGenerationTracking+lock PodReadyToStartContainersCondition+lock
+PodSchedulingReadiness+lock PreferSameTrafficDistribution+lock ProcMountType+lock RecoverVolumeExpansionFailure+lock
+RecursiveReadOnlyMounts+lock RelaxedEnvironmentVariableValidation+lock RelaxedServiceNameValidation+lock
+SELinuxChangePolicy+lock SELinuxMountReadWriteOncePod+lock SeparateTaintEvictionController+lock
+ServiceAccountTokenJTI+lock ServiceAccountTokenNodeBinding+lock ServiceAccountTokenNodeBindingValidation+lock
+ServiceAccountTokenPodNodeInfo+lock SupplementalGroupsPolicy+lock SystemdWatchdog+lock
+TopologyManagerPolicyOptions+lock UserNamespacesSupport+lock VolumeAttributesClass+lock
+WatchCacheInitializationPostStartHook+lock WinDSR+lock WinOverlay+lock
+`
+	deprecated = `
+AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests ChangeContainerStatusOnKubeletRestart KMSv1
+KubeletPodResourcesListUseActivePods+ KubeletRegistrationGetOnExistsOnly KubeProxyIPVS+ ServiceCIDRStatusFieldWiping+
+StorageNamespaceIndex+ WindowsHostNetwork AggregatedDiscoveryRemoveBetaType+lock
+AllowOverwriteTerminationGracePeriodSeconds-lock DeclarativeValidationTakeover-lock
+DisableCPUQuotaWithExclusiveCPUs+lock DisableNodeKubeProxyVersion+lock GitRepoVolumeDriver-lock
+SeparateCacheWatchRPC-lock
+`
+)
+
+// gate is what is known of one feature.
+type gate struct {
+	stage  Stage
+	on     bool // by default
+	locked bool
+}
+
+// known is the table of all gates.
+var known = table()
+
+func table() map[string]gate {
+	all := map[string]gate{}
+	for stage, names := range map[Stage]string{Alpha: alpha, Beta: beta, GA: stable, Deprecated: deprecated} {
+		for _, entry := range strings.Fields(names) {
+			entry, locked := strings.CutSuffix(entry, "lock")
+			name := strings.TrimRight(entry, "+-")
+			all[name] = gate{stage: stage, on: strings.HasSuffix(entry, "+"), locked: locked}
+		}
+	}
+	return all
+}

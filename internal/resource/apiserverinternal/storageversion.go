@@ -1,0 +1,59 @@
+// Package apiserverinternal defines the resources of the group
+// internal.apiserver.k8s.io.
+package apiserverinternal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	internalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// StorageVersions is the resource storageversions (KEP-2339), which is served
+// on demand.
+func StorageVersions() *resource.Resource {
+	return resource.Define(resource.Definition[internalv1alpha1.StorageVersion, *internalv1alpha1.StorageVersion]{
+		GroupVersion:              internalv1alpha1.SchemeGroupVersion,
+		Kind:                      "StorageVersion",
+		Plural:                    "storageversions",
+		Cluster:                   true,
+		CopyStatus:                func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
+		ForbidUnconditionalUpdate: true,
+		ValidateName:              validateName,
+		ValidateStatus: func(_ *resource.Request, v, _ *internalv1alpha1.StorageVersion) field.ErrorList {
+			return validateStatus(field.NewPath("status"), &v.Status)
+		},
+		Columns: []metav1.TableColumnDefinition{
+			resource.NameColumn(),
+			resource.Column("CommonEncodingVersion", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]),
+			resource.Column("StorageVersions", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["storageVersions"]),
+			resource.AgeColumn(),
+		},
+		Row: func(v *internalv1alpha1.StorageVersion, now time.Time) []any {
+			common := "<unset>"
+			if v.Status.CommonEncodingVersion != nil {
+				common = *v.Status.CommonEncodingVersion
+			}
+			return []any{v.Name, common, reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
+		},
+	})
+}
+
+// reported names the first three servers and what they write.
+func reported(versions []internalv1alpha1.ServerStorageVersion) string {
+	const most = 3
+	var list []string
+	for i := range versions[:min(most, len(versions))] {
+		list = append(list, versions[i].APIServerID+"="+versions[i].EncodingVersion)
+	}
+	text := strings.Join(list, ",")
+	if more := len(versions) - most; more > 0 {
+		return fmt.Sprintf("%s + %d more...", text, more)
+	}
+	return text
+}

@@ -1,0 +1,150 @@
+package scheduling
+
+import (
+	"time"
+
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/validate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/tag"
+)
+
+// CompositePodGroups is the resource compositepodgroups (KEP-6012), which is
+// served on demand.
+func CompositePodGroups() *resource.Resource {
+	return resource.Define(resource.Definition[schedulingv1alpha3.CompositePodGroup, *schedulingv1alpha3.CompositePodGroup]{
+		GroupVersion: schedulingv1alpha3.SchemeGroupVersion,
+		Kind:         "CompositePodGroup",
+		Plural:       "compositepodgroups",
+		Default: func(g *schedulingv1alpha3.CompositePodGroup) {
+			if g.Spec.DisruptionMode == nil {
+				g.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{Single: &schedulingv1alpha3.SingleCompositeDisruptionMode{}}
+			}
+		},
+		CopyStatus: func(g, from *schedulingv1alpha3.CompositePodGroup) { g.Status = from.Status },
+		PrepareForCreate: func(r *resource.Request, g *schedulingv1alpha3.CompositePodGroup) {
+			if !r.Features.Enabled(groupPreemption) {
+				g.Spec.PreemptionPolicy = nil
+			}
+		},
+		PrepareForUpdate: func(r *resource.Request, g, old *schedulingv1alpha3.CompositePodGroup) {
+			if old.Spec.PreemptionPolicy == nil && !r.Features.Enabled(groupPreemption) {
+				g.Spec.PreemptionPolicy = nil
+			}
+		},
+		Validate: func(r *resource.Request, g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+			return validateCompositePodGroup(tag.Create(), r.Features, field.NewPath("spec"), &g.Spec, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(r *resource.Request, g, old *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+			return validateCompositePodGroup(tag.Update(), r.Features, field.NewPath("spec"), &g.Spec, &old.Spec)
+		},
+		ValidateStatus: func(_ *resource.Request, g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+			return metav1validation.ValidateConditions(g.Status.Conditions, field.NewPath("status", "conditions"))
+		},
+		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		Row: func(g *schedulingv1alpha3.CompositePodGroup, now time.Time) []any {
+			return []any{g.Name, resource.Age(g.CreationTimestamp, now)}
+		},
+	})
+}
+
+func validateCompositePodGroup(op tag.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1alpha3.CompositePodGroupSpec) field.ErrorList {
+	var parent *string
+	var workload *schedulingv1beta1.WorkloadReference
+	var before *schedulingv1beta1.CompositePodGroupTemplate
+	if old != nil {
+		parent, workload, before = old.ParentCompositePodGroupName, (*schedulingv1beta1.WorkloadReference)(old.WorkloadRef), partsOfComposite(old)
+	}
+	errs := validateParent(op, p, s.ParentCompositePodGroupName, parent, tag.Optional)
+	errs = append(errs, validateWorkloadRef(op, p.Child("workloadRef"), (*schedulingv1beta1.WorkloadReference)(s.WorkloadRef), workload, tag.Required)...)
+	parts := partsOfComposite(s)
+	if old != nil {
+		if wrong := tag.Immutable(op, p.Child("schedulingPolicy"), &parts.SchedulingPolicy, &before.SchedulingPolicy); len(wrong) > 0 {
+			errs = append(errs, wrong...)
+			parts.SchedulingPolicy = before.SchedulingPolicy
+		}
+	}
+	return append(errs, validateCompositeParts(op, features, p, parts, before)...)
+}
+
+// partsOfComposite is what a composite group has of a template.
+func partsOfComposite(s *schedulingv1alpha3.CompositePodGroupSpec) *schedulingv1beta1.CompositePodGroupTemplate {
+	t := &schedulingv1beta1.CompositePodGroupTemplate{
+		PriorityClassName: s.PriorityClassName, Priority: s.Priority, PreemptionPolicy: (*schedulingv1beta1.PreemptionPolicy)(s.PreemptionPolicy),
+	}
+	t.SchedulingPolicy.Basic = (*schedulingv1beta1.CompositeBasicSchedulingPolicy)(s.SchedulingPolicy.Basic)
+	t.SchedulingPolicy.Gang = (*schedulingv1beta1.CompositeGangSchedulingPolicy)(s.SchedulingPolicy.Gang)
+	if s.DisruptionMode != nil {
+		t.DisruptionMode = &schedulingv1beta1.CompositeDisruptionMode{
+			Single: (*schedulingv1beta1.SingleCompositeDisruptionMode)(s.DisruptionMode.Single),
+			All:    (*schedulingv1beta1.AllCompositeDisruptionMode)(s.DisruptionMode.All),
+		}
+	}
+	if s.SchedulingConstraints != nil {
+		t.SchedulingConstraints = &schedulingv1beta1.CompositePodGroupSchedulingConstraints{}
+		for _, c := range s.SchedulingConstraints.Topology {
+			t.SchedulingConstraints.Topology = append(t.SchedulingConstraints.Topology, schedulingv1beta1.TopologyConstraint(c))
+		}
+	}
+	return t
+}
+
+// validateCompositeParts checks what composite groups and their templates have
+// in common. old is nil for what is new.
+func validateCompositeParts(op tag.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
+	var policy *schedulingv1beta1.CompositePodGroupSchedulingPolicy
+	before := old
+	if old == nil {
+		op, before = tag.Create(), &schedulingv1beta1.CompositePodGroupTemplate{}
+	} else {
+		policy = &old.SchedulingPolicy
+	}
+	errs := validateCompositePolicy(op, p.Child("schedulingPolicy"), &t.SchedulingPolicy, policy)
+	constraints, mode := p.Child("schedulingConstraints"), p.Child("disruptionMode")
+	errs = append(errs, immutable(op, constraints, t.SchedulingConstraints, before.SchedulingConstraints, func() field.ErrorList {
+		if t.SchedulingConstraints == nil {
+			return nil
+		}
+		return validateTopology(op, constraints.Child("topology"), t.SchedulingConstraints.Topology)
+	})...)
+	errs = append(errs, immutable(op, mode, t.DisruptionMode, before.DisruptionMode, func() field.ErrorList {
+		if t.DisruptionMode == nil {
+			return nil
+		}
+		return tag.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
+			func(m *schedulingv1beta1.CompositeDisruptionMode) bool { return m.Single != nil },
+			func(m *schedulingv1beta1.CompositeDisruptionMode) bool { return m.All != nil })
+	})...)
+	return append(errs, validateImportance(op, features, p, importanceOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
+		importanceOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
+}
+
+func validateCompositePolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.CompositePodGroupSchedulingPolicy) field.ErrorList {
+	before := old
+	if before == nil {
+		before = &schedulingv1beta1.CompositePodGroupSchedulingPolicy{}
+	}
+	errs := tag.Union(op, p, s, old, []string{"basic", "gang"},
+		func(m *schedulingv1beta1.CompositePodGroupSchedulingPolicy) bool { return m.Basic != nil },
+		func(m *schedulingv1beta1.CompositePodGroupSchedulingPolicy) bool { return m.Gang != nil })
+	errs = append(errs, tag.Immutable(op, p.Child("basic"), s.Basic, before.Basic)...)
+	gang := p.Child("gang")
+	return append(errs, tag.First(
+		func() field.ErrorList {
+			return tag.Only(op, gang, s.Gang, before.Gang, validate.NoSet, validate.NoUnset)
+		},
+		func() field.ErrorList {
+			if s.Gang == nil {
+				return nil
+			}
+			count := tag.Of(before.Gang, func(g *schedulingv1beta1.CompositeGangSchedulingPolicy) *int32 { return &g.MinGroupCount })
+			return tag.Value(op, gang.Child("minGroupCount"), &s.Gang.MinGroupCount, count, tag.Required, tag.Min[int32](1))
+		})...)
+}

@@ -1,0 +1,148 @@
+package scheduling
+
+import (
+	"context"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/validate"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/resource/tag"
+)
+
+// validateGroupParts checks what pod groups and their templates have in
+// common. old is nil for what is new.
+func validateGroupParts(op tag.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
+	if old == nil {
+		op = tag.Create()
+	}
+	before := old
+	if before == nil {
+		before = &schedulingv1beta1.PodGroupTemplate{}
+	}
+	var policy *schedulingv1beta1.PodGroupSchedulingPolicy
+	if old != nil {
+		policy = &old.SchedulingPolicy
+	}
+	errs := validateGroupPolicy(op, p.Child("schedulingPolicy"), &t.SchedulingPolicy, policy)
+	if constraints := p.Child("schedulingConstraints"); features.Enabled(groupTopology) {
+		errs = append(errs, immutable(op, constraints, t.SchedulingConstraints, before.SchedulingConstraints, func() field.ErrorList {
+			if t.SchedulingConstraints == nil {
+				return nil
+			}
+			return validateTopology(op, constraints.Child("topology"), t.SchedulingConstraints.Topology)
+		})...)
+	} else {
+		errs = append(errs, tag.Pointer(op, constraints, t.SchedulingConstraints, before.SchedulingConstraints, tag.Forbidden)...)
+	}
+	claims := p.Child("resourceClaims")
+	errs = append(errs, immutable(op, claims, &t.ResourceClaims, &before.ResourceClaims, func() field.ErrorList {
+		return validateGroupClaims(op, claims, t.ResourceClaims, before.ResourceClaims)
+	})...)
+	mode := p.Child("disruptionMode")
+	errs = append(errs, immutable(op, mode, t.DisruptionMode, before.DisruptionMode, func() field.ErrorList {
+		if t.DisruptionMode == nil {
+			return nil
+		}
+		return tag.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
+			func(m *schedulingv1beta1.DisruptionMode) bool { return m.Single != nil },
+			func(m *schedulingv1beta1.DisruptionMode) bool { return m.All != nil })
+	})...)
+	return append(errs, validateImportance(op, features, p, importanceOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
+		importanceOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
+}
+
+// immutable refuses changes of a field, and checks one that has none to refuse.
+func immutable[T any](op tag.Operation, p *field.Path, value, old *T, check func() field.ErrorList) field.ErrorList {
+	return tag.First(func() field.ErrorList { return tag.Immutable(op, p, value, old) }, check)
+}
+
+func validateGroupPolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupSchedulingPolicy) field.ErrorList {
+	before := old
+	if before == nil {
+		before = &schedulingv1beta1.PodGroupSchedulingPolicy{}
+	}
+	errs := tag.Union(op, p, s, old, []string{"basic", "gang"},
+		func(m *schedulingv1beta1.PodGroupSchedulingPolicy) bool { return m.Basic != nil },
+		func(m *schedulingv1beta1.PodGroupSchedulingPolicy) bool { return m.Gang != nil })
+	errs = append(errs, tag.Immutable(op, p.Child("basic"), s.Basic, before.Basic)...)
+	gang := p.Child("gang")
+	return append(errs, tag.First(
+		func() field.ErrorList {
+			return tag.Only(op, gang, s.Gang, before.Gang, validate.NoSet, validate.NoUnset)
+		},
+		func() field.ErrorList {
+			if s.Gang == nil {
+				return nil
+			}
+			count := tag.Of(before.Gang, func(g *schedulingv1beta1.GangSchedulingPolicy) *int32 { return &g.MinCount })
+			return tag.Value(op, gang.Child("minCount"), &s.Gang.MinCount, count, tag.Required, tag.Min[int32](1))
+		})...)
+}
+
+func validateTopology(op tag.Operation, p *field.Path, constraints []schedulingv1beta1.TopologyConstraint) field.ErrorList {
+	if errs := validate.MaxItems(context.Background(), op, p, constraints, nil, 1); len(errs) > 0 {
+		return errs
+	}
+	var errs field.ErrorList
+	for i := range constraints {
+		errs = append(errs, tag.Value(tag.Create(), p.Index(i).Child("key"), &constraints[i].Key, nil, tag.Required, validate.LabelKey)...)
+	}
+	return errs
+}
+
+func validateGroupClaims(op tag.Operation, p *field.Path, claims, old []schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
+	return tag.List(op, p, claims, old, func(c *schedulingv1beta1.PodGroupResourceClaim) string { return c.Name }, schedulingv1beta1.MaxPodGroupResourceClaims,
+		func(op tag.Operation, p *field.Path, c, _ *schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
+			errs := tag.Union(op, p, c, nil, []string{"resourceClaimName", "resourceClaimTemplateName"},
+				func(c *schedulingv1beta1.PodGroupResourceClaim) bool { return c.ResourceClaimName != nil },
+				func(c *schedulingv1beta1.PodGroupResourceClaim) bool { return c.ResourceClaimTemplateName != nil })
+			errs = append(errs, tag.Value(op, p.Child("name"), &c.Name, nil, tag.Required, validate.ShortName)...)
+			errs = append(errs, tag.Pointer(op, p.Child("resourceClaimName"), c.ResourceClaimName, nil, tag.Optional, validate.LongName)...)
+			return append(errs, tag.Pointer(op, p.Child("resourceClaimTemplateName"), c.ResourceClaimTemplateName, nil, tag.Optional, validate.LongName)...)
+		})
+}
+
+// importance is how much a group counts against others.
+type importance struct {
+	class      string
+	priority   *int32
+	preemption *schedulingv1beta1.PreemptionPolicy
+}
+
+func importanceOf(class string, priority *int32, preemption *schedulingv1beta1.PreemptionPolicy) importance {
+	return importance{class, priority, preemption}
+}
+
+func validateImportance(op tag.Operation, features *feature.Set, p *field.Path, i, old importance) field.ErrorList {
+	class, priority, preemption := p.Child("priorityClassName"), p.Child("priority"), p.Child("preemptionPolicy")
+	errs := immutable(op, class, &i.class, &old.class, func() field.ErrorList {
+		return tag.Value(op, class, &i.class, &old.class, tag.Optional, validate.LongName)
+	})
+	errs = append(errs, immutable(op, priority, i.priority, old.priority, func() field.ErrorList {
+		return tag.Pointer(op, priority, i.priority, old.priority, tag.Optional, tag.Max(maxGroupPriority))
+	})...)
+	return append(errs, immutable(op, preemption, i.preemption, old.preemption, func() field.ErrorList {
+		return tag.Pointer(op, preemption, i.preemption, old.preemption, tag.If(features.Enabled(groupPreemption)),
+			tag.OneOf(schedulingv1beta1.PreemptLowerPriority, schedulingv1beta1.PreemptNever))
+	})...)
+}
+
+func validateParent(op tag.Operation, p *field.Path, name, old *string, presence tag.Presence) field.ErrorList {
+	at := p.Child("parentCompositePodGroupName")
+	return immutable(op, at, name, old, func() field.ErrorList {
+		return tag.Pointer(op, at, name, old, presence, validate.LongName)
+	})
+}
+
+func validateWorkloadRef(op tag.Operation, p *field.Path, w, old *schedulingv1beta1.WorkloadReference, presence tag.Presence) field.ErrorList {
+	return immutable(op, p, w, old, func() field.ErrorList {
+		errs := tag.Pointer(op, p, w, old, presence)
+		if w == nil || old != nil {
+			return errs
+		}
+		errs = append(errs, tag.Value(op, p.Child("workloadName"), &w.WorkloadName, nil, tag.Required, validate.LongName)...)
+		return append(errs, tag.Value(op, p.Child("templateName"), &w.TemplateName, nil, tag.Required, validate.ShortName)...)
+	})
+}
