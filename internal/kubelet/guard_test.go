@@ -71,7 +71,7 @@ func TestPressureEvictsAndPasses(t *testing.T) {
 			t.Fatalf("evicted: low %s %q, high %q", low.Phase, low.Message, high.Message)
 		}
 		b.create(pod("late"))
-		if late := b.get("late").Status; late.Reason != "Evicted" || late.Message != "The node had condition: [MemoryPressure]. " {
+		if late := b.get("late").Status; late.Reason != "Evicted" || late.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
 			t.Fatalf("a pod that came under pressure: %s %q", late.Reason, late.Message)
 		}
 

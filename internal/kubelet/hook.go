@@ -30,7 +30,7 @@ func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Targ
 		if err == nil && !ok {
 			err = fmt.Errorf("%s", output)
 		}
-		if err != nil {
+		if !ok {
 			return fmt.Errorf("HTTP lifecycle hook (%s) for Container %q in Pod %q failed - error: %w", h.HTTPGet.Path, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err)
 		}
 		return nil

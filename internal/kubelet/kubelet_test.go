@@ -350,7 +350,7 @@ func TestRejectsWhatDoesNotFit(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: quantity("5")}
 		}))
 		b.after(time.Second)
-		if p := b.get("big"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "OutOfcpu" || p.Status.Message != "Node didn't have enough resource: cpu, requested: 5000, used: 0, capacity: 4000" {
+		if p := b.get("big"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "OutOfcpu" || p.Status.Message != "Pod was rejected: Node didn't have enough resource: cpu, requested: 5000, used: 0, capacity: 4000" || len(p.Status.ContainerStatuses) != 0 {
 			t.Fatalf("status %+v", p.Status)
 		}
 	})

@@ -126,6 +126,9 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	}
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
 		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
+		if rejection == nil && spec.NeedsAppArmor(pod) {
+			rejection = admit.AppArmor(k.config.Files.ReadFile)
+		}
 		if rejection == nil {
 			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())
 		}
@@ -133,9 +136,12 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)
 		}
 		if rejection != nil {
-			w.failed = &status.Cause{Reason: rejection.Reason, Message: rejection.Message}
+			w.rejected, w.failed = true, &status.Cause{Reason: rejection.Reason, Message: status.RejectedPrefix + rejection.Message}
 			k.recorder.Event(pod, v1.EventTypeWarning, rejection.Reason, rejection.Message)
 		}
+	}
+	if status.WasRejected(pod) {
+		w.rejected, w.failed = true, &status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message}
 	}
 	launch(w)
 }

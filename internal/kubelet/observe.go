@@ -210,7 +210,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	now, previous := time.Now(), w.previous(pod)
 	st := status.Generate(status.Input{
 		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.k.facts.IPs, Runtime: w.k.runtimeName,
-		Waiting: w.waiting, Failed: failed, Ended: ended, Conditions: conditions,
+		Waiting: w.waiting, Failed: failed, Rejected: w.rejected, Ended: ended, Conditions: conditions,
 		Ready: func(c *v1.Container, running *cri.Container) bool {
 			return c.ReadinessProbe == nil || w.result(running.ID, readinessProbe) == plan.Success
 		},

@@ -33,6 +33,7 @@ type worker struct {
 	pod       *v1.Pod
 	removed   bool          // the source no longer has the pod
 	failed    *status.Cause // why the pod must end as Failed
+	rejected  bool          // failed is why the node did not take it; set before run
 	grace     *int64        // overrides the pod's grace period, for evictions
 	target    *v1.PodCondition
 	ended     bool

@@ -182,6 +182,16 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
 }
 
+// AppArmor refuses a pod that asks for a profile on a node whose kernel
+// enforces none. read reads a file.
+func AppArmor(read func(path string) ([]byte, error)) *Rejection {
+	enabled, err := read("/sys/module/apparmor/parameters/enabled")
+	if err == nil && strings.HasPrefix(string(enabled), "Y") {
+		return nil
+	}
+	return &Rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+}
+
 // safeSysctls are those whose effect ends at the pod.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",

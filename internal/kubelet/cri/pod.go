@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -66,7 +65,6 @@ type Container struct {
 	Resources    *runtimeapi.LinuxContainerResources
 	User         *runtimeapi.LinuxContainerUser
 	Mounts       []*runtimeapi.Mount
-	StopSignal   string
 	Annotations  map[string]string
 }
 
@@ -316,9 +314,6 @@ func newContainer(s *runtimeapi.ContainerStatus, sandboxID string) *Container {
 		User:         s.GetUser().GetLinux(),
 		Mounts:       s.GetMounts(),
 		Annotations:  s.GetAnnotations(),
-	}
-	if s.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
-		out.StopSignal = strings.TrimPrefix(s.GetStopSignal().String(), "SIGNAL_")
 	}
 	return out
 }

@@ -37,7 +37,8 @@ type Mounter interface {
 	// Mount mounts source on target as mount(8) would with -t and -o.
 	Mount(source, target, fstype string, options []string) error
 	// BindBeneath bind-mounts the path sub below root on target. It creates
-	// sub as a directory if it is missing and never follows a link out of root.
+	// sub as a directory with root's permissions if it is missing and never
+	// follows a link out of root.
 	BindBeneath(root, sub, target string, readOnly bool) error
 	Unmount(target string) error
 	// Below lists the mount points at or below path, deepest first.

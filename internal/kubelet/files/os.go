@@ -188,7 +188,7 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 	}
 	defer func() { _ = beneath.Close() }()
 	if _, err := beneath.Stat(sub); errors.Is(err, fs.ErrNotExist) {
-		if err := beneath.MkdirAll(sub, 0o750); err != nil {
+		if err := makeBeneath(beneath, sub); err != nil {
 			return err
 		}
 	}
@@ -218,6 +218,29 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 	}
 	if readOnly {
 		return m.Mount("none", target, "", []string{"bind", "remount", "ro"})
+	}
+	return nil
+}
+
+// makeBeneath makes the missing folders of sub with the permissions of the
+// root, so that whoever may write there may write here.
+func makeBeneath(root *os.Root, sub string) error {
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	path := ""
+	for _, name := range strings.Split(filepath.Clean(sub), "/") {
+		path = filepath.Join(path, name)
+		switch err := root.Mkdir(path, info.Mode().Perm()); {
+		case errors.Is(err, fs.ErrExist):
+		case err != nil:
+			return err
+		default:
+			if err := root.Chmod(path, info.Mode().Perm()|info.Mode()&fs.ModeSetgid); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -157,7 +158,8 @@ func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 	if object, ok := s.cached(key{configMaps, namespace, name}); ok {
 		return object.(*v1.ConfigMap), nil
 	}
-	return s.client.Kubernetes.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	object, err := s.client.Kubernetes.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	return object, missing(err, "configmap", name)
 }
 
 // Secret implements spec.Objects.
@@ -165,7 +167,17 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret,
 	if object, ok := s.cached(key{secrets, namespace, name}); ok {
 		return object.(*v1.Secret), nil
 	}
-	return s.client.Kubernetes.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	object, err := s.client.Kubernetes.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return object, missing(err, "secret", name)
+}
+
+// missing says of an object that is not there what users know from a kubelet:
+// the singular of its kind.
+func missing(err error, kind, name string) error {
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
+	}
+	return err
 }
 
 // Claim implements volume.Claims.

@@ -13,6 +13,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -250,7 +251,10 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 		if ctx.Err() != nil {
 			return false, false
 		}
-		if err != nil {
+		var warning *Warning
+		if errors.As(err, &warning) {
+			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "ProbeWarning", "%s probe warning: %v", w.kind, warning)
+		} else if err != nil {
 			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %v", w.kind, "unknown", err)
 			w.count("unknown")
 			continue

@@ -58,7 +58,7 @@ func (r *Runner) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // Run carries out the handler once and returns whether it succeeded and what
-// it said. The error is for a probe that could not be carried out.
+// it said. The error is for a probe that could not be carried out, or a Warning.
 func (r *Runner) Run(ctx context.Context, p *v1.Probe, t Target) (ok bool, output string, err error) {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	switch {
@@ -118,7 +118,13 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// HTTP asks the container's URL; every code from 200 to 399 is a success.
+// Warning is the error of a probe that succeeded all the same.
+type Warning struct{ text string }
+
+func (w *Warning) Error() string { return w.text }
+
+// HTTP asks the container's URL; every code from 200 to 399 is a success, that
+// of a redirection to another host with a Warning.
 func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (bool, string, error) {
 	port, err := Port(action.Port, t.Container)
 	if err != nil {
@@ -156,8 +162,11 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
 		},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			if next.URL.Hostname() != via[0].URL.Hostname() || len(via) >= maxRedirects {
+			if next.URL.Hostname() != via[0].URL.Hostname() {
 				return http.ErrUseLastResponse
+			}
+			if len(via) >= maxRedirects {
+				return errors.New("stopped after 10 redirects")
 			}
 			return nil
 		},
@@ -171,7 +180,10 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 	if err != nil {
 		return false, err.Error(), nil
 	}
-	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusBadRequest {
+	switch code := response.StatusCode; {
+	case code >= http.StatusMultipleChoices && code < http.StatusBadRequest:
+		return true, "", &Warning{fmt.Sprintf("Probe terminated redirects, Response body: %s", body)}
+	case code >= http.StatusOK && code < http.StatusBadRequest:
 		return true, string(body), nil
 	}
 	return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), nil

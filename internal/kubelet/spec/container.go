@@ -31,7 +31,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 		known[v.Name] = v.Value
 		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
-	config := &runtimeapi.ContainerConfig{
+	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: in.Image, UserSpecifiedImage: c.Image},
 		Command:     expandAll(c.Command, known),
@@ -51,10 +51,6 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 			SecurityContext: security(pod, c, node, in.ImageUID, in.ImageUser, in.Target, in.UserNamespace),
 		},
 	}
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		config.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+string(*c.Lifecycle.StopSignal)])
-	}
-	return config
 }
 
 func expandAll(list []string, known map[string]string) []string {

@@ -228,6 +228,13 @@ const metaDefault = "default"
 // Expand replaces $(NAME) by the value of that name. $$ stands for $, and a
 // reference to an unknown name stays as it is.
 func Expand(text string, values map[string]string) string {
+	expanded, _ := ExpandKnown(text, values)
+	return expanded
+}
+
+// ExpandKnown is Expand that returns also the unknown names, in the order of
+// the text.
+func ExpandKnown(text string, values map[string]string) (expanded string, unknown []string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] != '$' || i+1 == len(text) {
@@ -250,6 +257,7 @@ func Expand(text string, values map[string]string) string {
 				b.WriteString(value)
 			} else {
 				b.WriteString(text[i : i+end+1])
+				unknown = append(unknown, name)
 			}
 			i += end
 		default:
@@ -258,7 +266,7 @@ func Expand(text string, values map[string]string) string {
 			i++
 		}
 	}
-	return b.String()
+	return b.String(), unknown
 }
 
 // Container finds a container of any kind in the pod, or returns nil.

@@ -48,6 +48,18 @@ func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	return out
 }
 
+// User is the user that the pod asks for in one of its containers, nil if it
+// leaves that to the image.
+func User(pod *v1.Pod, c *v1.Container) *int64 {
+	if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+		return c.SecurityContext.RunAsUser
+	}
+	if pod.Spec.SecurityContext != nil {
+		return pod.Spec.SecurityContext.RunAsUser
+	}
+	return nil
+}
+
 // VerifyNonRoot refuses a container that must not run as root and would.
 // imageUID is nil where the image names no numeric user.
 func VerifyNonRoot(pod *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) error {
@@ -160,6 +172,16 @@ func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.
 		}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+}
+
+// NeedsAppArmor says whether a container of the pod asks for a profile.
+func NeedsAppArmor(pod *v1.Pod) bool {
+	needs := false
+	Containers(pod, func(c *v1.Container) {
+		profile := appArmor(pod, c, effective(pod, c))
+		needs = needs || profile != nil && profile.ProfileType != runtimeapi.SecurityProfile_Unconfined
+	})
+	return needs
 }
 
 func seLinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {

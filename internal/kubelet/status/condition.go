@@ -29,12 +29,30 @@ func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
 			list = append(list, c)
 		}
 	}
+	return dated(in, withOthers(in, list))
+}
+
+// rejectedConditions are those of a pod that the node did not take.
+func rejectedConditions(in Input, s *v1.PodStatus) []v1.PodCondition {
+	containers := containersReady(in.Pod, s)
+	return dated(in, withOthers(in, []v1.PodCondition{
+		ready(in, s, containers), containers, {Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}))
+}
+
+// withOthers adds the conditions that others wrote.
+func withOthers(in Input, list []v1.PodCondition) []v1.PodCondition {
 	for _, c := range in.Previous.Conditions {
 		mentioned := slices.ContainsFunc(in.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
 		if !slices.Contains(owned, c.Type) && !mentioned {
 			list = append(list, c)
 		}
 	}
+	return list
+}
+
+// dated gives each condition its generation and the time of its last change.
+func dated(in Input, list []v1.PodCondition) []v1.PodCondition {
 	for i := range list {
 		c := &list[i]
 		if slices.Contains(owned, c.Type) || c.Type == v1.DisruptionTarget && c.ObservedGeneration == 0 {

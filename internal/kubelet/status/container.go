@@ -74,10 +74,6 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		}
 		st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
 	}
-	if newest.StopSignal != "" {
-		signal := v1.Signal(newest.StopSignal)
-		st.StopSignal = &signal
-	}
 	st.VolumeMounts = volumeMounts(c, newest)
 	return st
 }
@@ -122,11 +118,6 @@ func lost(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1
 		}
 		st.LastTerminationState = v1.ContainerState{Terminated: unknown}
 		return st
-	case in.Ended:
-		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: 137, Reason: "ContainerStatusUnknown",
-			Message: "The container could not be located when the pod was terminated",
-		}}
 	default:
 		st.LastTerminationState = previous.LastTerminationState
 	}

@@ -35,6 +35,9 @@ type Input struct {
 	Ready, Started func(c *v1.Container, running *cri.Container) bool
 	// Failed is set for a pod that was rejected, evicted or ran out of time.
 	Failed *Cause
+	// Rejected says that Failed is why the node did not take the pod, so that
+	// nothing of it was ever there.
+	Rejected bool
 	// Ended says that nothing of the pod runs any more nor ever will.
 	Ended bool
 	// Conditions are further conditions the kubelet owns (DisruptionTarget,
@@ -42,6 +45,15 @@ type Input struct {
 	Conditions []v1.PodCondition
 	// Resources says whether the status reports the actual resources.
 	Allocated func(c *v1.Container) v1.ResourceList
+}
+
+// RejectedPrefix begins the message of a pod that its node did not take.
+const RejectedPrefix = "Pod was rejected: "
+
+// WasRejected says whether the pod's status is that of one that its node did
+// not take.
+func WasRejected(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed && strings.HasPrefix(pod.Status.Message, RejectedPrefix)
 }
 
 // Generate returns the pod's status.
@@ -59,6 +71,11 @@ func Generate(in Input) v1.PodStatus {
 	if out.StartTime == nil {
 		now := metav1.NewTime(in.Now)
 		out.StartTime = &now
+	}
+	if in.Rejected && in.Failed != nil {
+		out.Phase, out.Reason, out.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
+		out.Conditions = rejectedConditions(in, &out)
+		return out
 	}
 	for _, ip := range in.HostIPs {
 		out.HostIPs = append(out.HostIPs, v1.HostIP{IP: ip})
@@ -78,6 +95,9 @@ func Generate(in Input) v1.PodStatus {
 	byName := func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(out.ContainerStatuses, byName)
 	slices.SortFunc(out.EphemeralContainerStatuses, byName)
+	if in.Ended {
+		conclude(pod, &out)
+	}
 
 	switch previous := in.Previous.Phase; {
 	case in.Failed != nil:

@@ -19,9 +19,9 @@ const (
 
 // write makes dir show exactly the given files, all changing at one instant:
 // the new version is written beside the old one and a link is renamed over.
-// own, if not nil, is called on the new version before anyone sees it. It says
-// whether anything changed.
-func (v *Volumes) write(dir string, payload map[string]file, own func(root string) error) (changed bool, err error) {
+// own, if not nil, is called before anyone sees the new version. It says whether
+// anything changed.
+func (v *Volumes) write(dir string, payload map[string]file, own func() error) (changed bool, err error) {
 	if err := v.FS.MkdirAll(dir, 0o777); err != nil {
 		return false, err
 	}
@@ -53,7 +53,7 @@ func (v *Volumes) write(dir string, payload map[string]file, own func(root strin
 		}
 	}
 	if own != nil {
-		if err := own(root); err != nil {
+		if err := own(); err != nil {
 			return false, err
 		}
 	}

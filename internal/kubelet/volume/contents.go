@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +17,11 @@ import (
 type file struct {
 	data []byte
 	mode fs.FileMode
+	uid  *int64 // its owner, root if nil
 }
 
-// contents writes a configMap, secret, downwardAPI or projected volume.
+// contents writes a configMap, secret, downwardAPI or projected volume. All but
+// config maps are kept in memory: what is secret never reaches a disk.
 func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
 	var plugin string
@@ -41,14 +44,29 @@ func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 		return "", err
 	}
 	dir := v.dir(pod.UID, plugin, vol.Name)
-	changed, err := v.write(dir, w.files)
-	if err != nil {
-		return "", err
+	if vol.ConfigMap == nil {
+		if err := v.inMemory(dir); err != nil {
+			return "", err
+		}
 	}
-	if changed {
-		err = v.own(pod, dir, true)
-	}
+	_, err = v.write(dir, w.files, func() error { return v.own(pod, dir, true) })
 	return dir, err
+}
+
+// inMemory mounts a tmpfs on the folder of a volume that has not been written yet.
+func (v *Volumes) inMemory(dir string) error {
+	if _, err := v.FS.Readlink(filepath.Join(dir, dataLink)); err == nil {
+		return nil
+	}
+	if _, err := v.FS.Stat(dir); err == nil {
+		if mounts, err := v.Mounter.Below(dir); err != nil || len(mounts) > 0 {
+			return err
+		}
+	}
+	if err := v.FS.MkdirAll(dir, everyone); err != nil {
+		return err
+	}
+	return v.Mounter.Mount("tmpfs", dir, "tmpfs", nil)
 }
 
 // payload collects the files of one volume.
@@ -74,7 +92,7 @@ func modeOf(own, standard *int32) fs.FileMode {
 func (w *payload) keys(kind string, data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool) error {
 	if len(items) == 0 {
 		for k, content := range data {
-			w.files[k] = file{content, modeOf(nil, mode)}
+			w.files[k] = file{data: content, mode: modeOf(nil, mode)}
 		}
 		return nil
 	}
@@ -89,7 +107,7 @@ func (w *payload) keys(kind string, data map[string][]byte, items []v1.KeyToPath
 		if hasBackstep(item.Path) {
 			return fmt.Errorf("path %q must not contain '..'", item.Path)
 		}
-		w.files[item.Path] = file{content, modeOf(item.Mode, mode)}
+		w.files[item.Path] = file{data: content, mode: modeOf(item.Mode, mode)}
 	}
 	return nil
 }
@@ -145,7 +163,7 @@ func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error 
 			failed = append(failed, err)
 			continue
 		}
-		w.files[item.Path] = file{[]byte(text), modeOf(item.Mode, mode)}
+		w.files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
 	}
 	return errors.Join(failed...)
 }
@@ -187,12 +205,28 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 	if err != nil {
 		return err
 	}
-	perm := modeOf(nil, mode)
-	if sc := w.pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+	perm, user := modeOf(nil, mode), onlyUser(w.pod)
+	if sc := w.pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		perm = 0o600
 	}
-	w.files[source.Path] = file{[]byte(token), perm}
+	w.files[source.Path] = file{data: []byte(token), mode: perm, uid: user}
 	return nil
+}
+
+// onlyUser is the user that all of the pod's containers say they run as, nil
+// if they do not agree or one does not say.
+func onlyUser(pod *v1.Pod) *int64 {
+	var only *int64
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			user := spec.User(pod, &list[i])
+			if user == nil || only != nil && *only != *user {
+				return nil
+			}
+			only = user
+		}
+	}
+	return only
 }
 
 func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int32) error {
@@ -206,6 +240,6 @@ func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int
 		}
 		return err
 	}
-	w.files[source.Path] = file{[]byte(pem), modeOf(nil, mode)}
+	w.files[source.Path] = file{data: []byte(pem), mode: modeOf(nil, mode)}
 	return nil
 }

@@ -34,9 +34,6 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
 			_ = v.FS.RemoveAll(dir)
 			return "", err
 		}
-		if err := v.FS.Chmod(dir, everyone); err != nil {
-			return "", err
-		}
 	default:
 		_ = v.FS.RemoveAll(dir)
 		return "", fmt.Errorf("storage medium %q of an emptyDir is not supported on this node", vol.EmptyDir.Medium)
@@ -169,9 +166,11 @@ func (v *Volumes) chown(path string, gid int, readOnly bool) error {
 	if mode&fs.ModeSymlink != 0 {
 		return nil
 	}
-	perm := mode.Perm() | 0o660
+	perm := mode &^ fs.ModeType
 	if readOnly {
-		perm = mode.Perm() | 0o440
+		perm |= 0o440
+	} else {
+		perm |= 0o660
 	}
 	if mode.IsDir() {
 		perm |= fs.ModeSetgid | 0o110

@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -156,15 +157,15 @@ func (v *Volumes) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		}
 		sub := m.SubPath
 		if m.SubPathExpr != "" {
-			sub = spec.Expand(m.SubPathExpr, known)
-			if strings.Contains(sub, "$(") {
-				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: missing value for an environment variable", m.SubPathExpr, m.Name)
+			var missing []string
+			if sub, missing = spec.ExpandKnown(m.SubPathExpr, known); len(missing) > 0 {
+				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: missing value for %q", m.SubPathExpr, m.Name, missing[0])
 			}
 		}
 		if filepath.IsAbs(sub) || hasBackstep(sub) {
 			return nil, fmt.Errorf("error SubPath `%s` must not be an absolute path or contain '..'", sub)
 		}
-		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation)}
+		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly || readOnly(vol), Propagation: propagation(m.MountPropagation)}
 		if !filepath.IsAbs(mount.ContainerPath) {
 			mount.ContainerPath = "/" + mount.ContainerPath
 		}
@@ -201,13 +202,12 @@ func (v *Volumes) remount(root, sub, target string) error {
 	return v.Mounter.BindBeneath(root, sub, target, false)
 }
 
-func hasBackstep(path string) bool {
-	for _, element := range strings.Split(path, "/") {
-		if element == ".." {
-			return true
-		}
-	}
-	return false
+func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
+
+// readOnly says whether no container may write to the volume, whatever its mount says.
+func readOnly(vol *v1.Volume) bool {
+	return vol.ConfigMap != nil || vol.Secret != nil || vol.DownwardAPI != nil || vol.Projected != nil ||
+		vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.ReadOnly
 }
 
 func volumeOf(pod *v1.Pod, name string) *v1.Volume {
