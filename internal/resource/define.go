@@ -265,6 +265,9 @@ func (d *Definition[S, T]) statusSubresource() Subresource {
 			obj, old := o.(T), p.(T)
 			next := old.DeepCopyObject().(T)
 			d.CopyStatus(next, obj)
+			if d.StatusKeepsMetadata {
+				metav1.ResetObjectMetaForStatus(obj, old)
+			}
 			*metadataOf(next) = *metadataOf(obj)
 			*obj = *next
 			if d.PrepareStatus != nil {

@@ -44,9 +44,12 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	// subresource: creates start with an empty status, updates of the object
 	// keep the old status, updates of the status keep everything else but
 	// labels, annotations, finalizers and owner references.
-	CopyStatus       func(obj, from T)
-	CreateWithStatus bool // creates keep the status they bring (nodes)
-	ValidateStatus   func(r *Request, obj, old T) field.ErrorList
+	CopyStatus func(obj, from T)
+	// StatusKeepsMetadata keeps labels, annotations, finalizers and owner
+	// references as they are in updates of the status, too.
+	StatusKeepsMetadata bool
+	CreateWithStatus    bool // creates keep the status they bring (nodes)
+	ValidateStatus      func(r *Request, obj, old T) field.ErrorList
 	// PrepareStatus runs after the generic part of a status update.
 	PrepareStatus func(r *Request, obj, old T)
 
@@ -62,8 +65,8 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	// check that fixed metadata stays. Other kinds check it once more, so that
 	// clients are told twice.
 	MetadataUpdateUnchecked bool
-	Warnings             func(r *Request, obj, old T) []string
-	ValidateName         func(name string, prefix bool) []string // nil: DNS subdomain
+	Warnings                func(r *Request, obj, old T) []string
+	ValidateName            func(name string, prefix bool) []string // nil: DNS subdomain
 
 	AllowCreateOnUpdate       bool
 	ForbidUnconditionalUpdate bool

@@ -177,13 +177,13 @@ func validateEphemeralClaim(e *corev1.EphemeralVolumeSource, at *field.Path) fie
 	if e.VolumeClaimTemplate == nil {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	errs := validateClaimTemplateMetadata(&e.VolumeClaimTemplate.ObjectMeta, at.Child("metadata"))
+	errs := ValidateTemplateMetadata(&e.VolumeClaimTemplate.ObjectMeta, at.Child("metadata"))
 	return append(errs, validatePersistentVolumeClaimSpec(&e.VolumeClaimTemplate.Spec, at.Child("spec"), nil)...)
 }
 
-// validateClaimTemplateMetadata allows labels and annotations alone: the rest
+// ValidateTemplateMetadata allows labels and annotations alone: the rest
 // is decided when the claim is made.
-func validateClaimTemplateMetadata(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+func ValidateTemplateMetadata(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	errs := validateAnnotations(m.Annotations, at.Child("annotations"))
 	errs = append(errs, validateLabels(m.Labels, at.Child("labels"))...)
 	v := reflect.ValueOf(*m)

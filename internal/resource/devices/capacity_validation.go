@@ -2,15 +2,12 @@ package devices
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // validateCapacity checks how a capacity may be requested in parts, which is
@@ -51,16 +48,19 @@ func validateValidValues(p *field.Path, values []resource.Quantity, standard, wh
 	if n := len(values); n > maxValidValues {
 		errs = append(errs, field.TooMany(p, n, maxValidValues))
 	} else {
-		seen := sets.New[int64]()
 		for i, value := range values {
 			if value.Cmp(whole) > 0 {
 				errs = append(errs, field.Invalid(p.Index(i), value.String(), "option is larger than capacity value: "+whole.String()))
 			}
 			found = found || value.Cmp(standard) == 0
-			if seen.Has(value.Value()) {
-				errs = append(errs, field.Duplicate(p.Index(i), fmt.Sprint(value.Value())))
+		}
+		seen := sets.New[string]()
+		for i, value := range values {
+			key := value.AsDec().String()
+			if seen.Has(key) {
+				errs = append(errs, field.Duplicate(p.Index(i), key))
 			}
-			seen.Insert(value.Value())
+			seen.Insert(key)
 		}
 	}
 	if !found {
@@ -70,7 +70,7 @@ func validateValidValues(p *field.Path, values []resource.Quantity, standard, wh
 }
 
 func validateValidRange(p *field.Path, r *resourcev1.CapacityRequestPolicyRange, standard, whole resource.Quantity) field.ErrorList {
-	lower, upper := p.Child("min"), p.Child("max")
+	lower, upper, start := p.Child("min"), p.Child("max"), p.Child("default")
 	if r.Min == nil {
 		return field.ErrorList{field.Required(lower, "required when validRange is defined")}
 	}
@@ -79,7 +79,7 @@ func validateValidRange(p *field.Path, r *resourcev1.CapacityRequestPolicyRange,
 		errs = append(errs, field.Invalid(lower, r.Min.String(), "min is larger than capacity value: "+whole.String()))
 	}
 	if standard.Cmp(*r.Min) < 0 {
-		errs = append(errs, field.Invalid(lower, standard.String(), "default is less than min: "+r.Min.String()))
+		errs = append(errs, field.Invalid(start, standard.String(), "default is less than min: "+r.Min.String()))
 	}
 	if r.Max != nil {
 		if r.Min.Cmp(*r.Max) > 0 {
@@ -89,81 +89,90 @@ func validateValidRange(p *field.Path, r *resourcev1.CapacityRequestPolicyRange,
 			errs = append(errs, field.Invalid(upper, r.Max.String(), "max is larger than capacity value: "+whole.String()))
 		}
 		if standard.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(upper, standard.String(), "default is more than max: "+r.Max.String()))
+			errs = append(errs, field.Invalid(start, standard.String(), "default is more than max: "+r.Max.String()))
+		}
+	}
+	return append(errs, validateSteps(p, r, standard, whole)...)
+}
+
+// validateSteps requires that whole steps lead from the least amount to the
+// standard and the greatest one. They are counted in thousandths if any
+// amount has a fraction.
+func validateSteps(p *field.Path, r *resourcev1.CapacityRequestPolicyRange, standard, whole resource.Quantity) field.ErrorList {
+	amounts := []struct {
+		name string
+		q    *resource.Quantity
+	}{{"default", &standard}, {"min", r.Min}, {"max", r.Max}, {"step", r.Step}}
+	fractional := false
+	for _, a := range amounts {
+		fractional = fractional || a.q != nil && hasFraction(*a.q)
+	}
+	unsafe := func(problem func(q resource.Quantity) string) field.ErrorList {
+		var errs field.ErrorList
+		for _, a := range amounts {
+			if a.q == nil {
+				continue
+			}
+			if detail := problem(*a.q); detail != "" {
+				errs = append(errs, field.Invalid(p.Child(a.name), a.q.String(), detail))
+			}
+		}
+		return errs
+	}
+	if fractional {
+		if errs := unsafe(milliProblem); len(errs) > 0 {
+			return errs
 		}
 	}
 	if r.Step == nil {
-		return errs
-	}
-	at, first := p.Child("step"), r.Min.DeepCopy()
-	first.Add(*r.Step)
-	if first.Cmp(whole) > 0 {
-		errs = append(errs, field.Invalid(at, r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), whole.String())))
-	}
-	errs = append(errs, validateStep(at, standard, r)...)
-	if r.Max != nil {
-		errs = append(errs, validateStep(at, *r.Max, r)...)
-	}
-	return errs
-}
-
-// validateStep requires that whole steps lead from the least to the value. A
-// step of nothing leads nowhere else.
-func validateStep(p *field.Path, value resource.Quantity, r *resourcev1.CapacityRequestPolicyRange) field.ErrorList {
-	distance, step := value.Value()-r.Min.Value(), r.Step.Value()
-	if distance == 0 || step != 0 && distance%step == 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String()))}
-}
-
-func validateCounterSets(p *field.Path, counters []resourcev1.CounterSet) field.ErrorList {
-	if len(counters) > resourcev1.ResourceSliceMaxCounterSets {
-		return field.ErrorList{field.TooMany(p, len(counters), resourcev1.ResourceSliceMaxCounterSets)}
+	step := p.Child("step")
+	if r.Step.Sign() <= 0 {
+		return field.ErrorList{field.Invalid(step, r.Step.String(), "must be greater than zero")}
 	}
 	var errs field.ErrorList
-	seen := sets.New[string]()
-	for i, c := range counters {
-		errs = append(errs, validateNamedCounters(p.Index(i), "name", c.Name, c.Counters, seen, resourcev1.ResourceSliceMaxCountersPerCounterSet)...)
+	first := r.Min.DeepCopy()
+	first.Add(*r.Step)
+	if first.Cmp(whole) > 0 {
+		errs = append(errs, field.Invalid(step, r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), whole.String())))
+	}
+	count := (*resource.Quantity).MilliValue
+	if !fractional {
+		count = (*resource.Quantity).Value
+		if problems := unsafe(integerProblem); len(problems) > 0 {
+			return append(errs, problems...)
+		}
+	}
+	for _, q := range []*resource.Quantity{&standard, r.Max} {
+		if q != nil && (count(q)-count(r.Min))%count(r.Step) != 0 {
+			errs = append(errs, field.Invalid(step, q.String(),
+				fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String())))
+		}
 	}
 	return errs
 }
 
-func validateConsumedCounters(p *field.Path, consumed []resourcev1.DeviceCounterConsumption) field.ErrorList {
-	if len(consumed) > resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
-		return field.ErrorList{field.TooMany(p, len(consumed), resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)}
-	}
-	var errs field.ErrorList
-	seen := sets.New[string]()
-	for i, c := range consumed {
-		errs = append(errs, validateNamedCounters(p.Index(i), "counterSet", c.CounterSet, c.Counters, seen,
-			resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)...)
-	}
-	return errs
+func hasFraction(q resource.Quantity) bool {
+	rounded := q.DeepCopy()
+	return !rounded.RoundUp(0)
 }
 
-// validateNamedCounters checks counters and the set they belong to, which
-// must not have been seen.
-func validateNamedCounters(p *field.Path, key, name string, counters map[string]resourcev1.Counter, seen sets.Set[string], most int) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(p.Child(key), ""))
-	} else {
-		errs = append(errs, rule.Label(p.Child(key), name)...)
+func milliProblem(q resource.Quantity) string {
+	if q.Cmp(*resource.NewMilliQuantity(q.MilliValue(), q.Format)) != 0 {
+		return "value cannot be represented as a milli value"
 	}
-	if seen.Has(name) {
-		errs = append(errs, field.Duplicate(p, name))
+	return ""
+}
+
+// integerProblem says why the number of a quantity cannot be counted with.
+func integerProblem(q resource.Quantity) string {
+	switch {
+	case q.Sign() < 0:
+		return "must be greater than or equal to 0"
+	case q.CmpInt64(math.MaxInt64) > 0:
+		return "must not be larger than 9223372036854775807"
+	default:
+		return ""
 	}
-	seen.Insert(name)
-	at := p.Child("counters")
-	switch n := len(counters); {
-	case n == 0:
-		return append(errs, field.Required(at, ""))
-	case n > most:
-		return append(errs, field.TooMany(at, n, most))
-	}
-	for _, counter := range slices.Sorted(maps.Keys(counters)) {
-		errs = append(errs, rule.Label(at.Key(counter), counter)...)
-	}
-	return errs
 }

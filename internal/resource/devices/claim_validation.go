@@ -12,52 +12,34 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func dropDisabled(s *resourcev1.ResourceClaimSpec) {
-	for i := range s.Devices.Requests {
-		request := &s.Devices.Requests[i]
-		if request.Exactly != nil {
-			request.Exactly.DerivedAttributes = nil
-		}
-		for k := range request.FirstAvailable {
-			request.FirstAvailable[k].DerivedAttributes = nil
-		}
-	}
-}
-
-func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec) field.ErrorList {
-	d, at := &s.Devices, p.Child("devices")
-	var errs field.ErrorList
-	if len(d.Requests) > resourcev1.DeviceRequestsMaxSize {
-		errs = append(errs, field.TooMany(at.Child("requests"), len(d.Requests), resourcev1.DeviceRequestsMaxSize))
-	}
-	if len(d.Constraints) > resourcev1.DeviceConstraintsMaxSize {
-		errs = append(errs, field.TooMany(at.Child("constraints"), len(d.Constraints), resourcev1.DeviceConstraintsMaxSize))
-	}
-	if len(d.Config) > resourcev1.DeviceConfigMaxSize {
-		errs = append(errs, field.TooMany(at.Child("config"), len(d.Config), resourcev1.DeviceConfigMaxSize))
-	}
+// requestNames are the names of a claim's requests and, after a slash, of
+// their alternatives.
+func requestNames(d *resourcev1.DeviceClaim) sets.Set[string] {
 	names := sets.New[string]()
 	for i := range d.Requests {
-		request, here := &d.Requests[i], at.Child("requests").Index(i)
-		if names.Has(request.Name) {
-			errs = append(errs, field.Duplicate(here, request.Name))
-			continue
-		}
+		request := &d.Requests[i]
 		names.Insert(request.Name)
 		for k := range request.FirstAvailable {
 			names.Insert(request.Name + "/" + request.FirstAvailable[k].Name)
 		}
-		errs = append(errs, validateRequest(here, request)...)
 	}
-	for i := range d.Constraints {
-		errs = append(errs, validateConstraint(at.Child("constraints").Index(i), &d.Constraints[i], names)...)
-	}
-	for i := range d.Config {
-		here := at.Child("config").Index(i)
-		errs = append(errs, validateRequestNames(here.Child("requests"), d.Config[i].Requests, names)...)
-		errs = append(errs, validateConfiguration(here, &d.Config[i].DeviceConfiguration)...)
-	}
-	return errs
+	return names
+}
+
+func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec) field.ErrorList {
+	d, at := &s.Devices, p.Child("devices")
+	names := requestNames(d)
+	errs := distinct(at.Child("requests"), d.Requests, resourcev1.DeviceRequestsMaxSize,
+		func(r *resourcev1.DeviceRequest) string { return r.Name }, validateRequest)
+	errs = append(errs, each(at.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize,
+		func(p *field.Path, c *resourcev1.DeviceConstraint) field.ErrorList {
+			return validateConstraint(p, c, names)
+		})...)
+	return append(errs, each(at.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize,
+		func(p *field.Path, c *resourcev1.DeviceClaimConfiguration) field.ErrorList {
+			errs := validateRequestNames(p.Child("requests"), c.Requests, names)
+			return append(errs, validateConfiguration(p, &c.DeviceConfiguration, false)...)
+		})...)
 }
 
 func validateRequest(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList {
@@ -70,27 +52,15 @@ func validateRequest(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList
 	case e != nil:
 		errs = append(errs, validateWanted(p.Child("exactly"), e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)...)
 	default:
-		errs = append(errs, validateAlternatives(p.Child("firstAvailable"), r.FirstAvailable)...)
+		errs = append(errs, distinct(p.Child("firstAvailable"), r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize,
+			func(a *resourcev1.DeviceSubRequest) string { return a.Name }, validateAlternative)...)
 	}
 	return errs
 }
 
-func validateAlternatives(p *field.Path, alternatives []resourcev1.DeviceSubRequest) field.ErrorList {
-	var errs field.ErrorList
-	if len(alternatives) > resourcev1.FirstAvailableDeviceRequestMaxSize {
-		errs = append(errs, field.TooMany(p, len(alternatives), resourcev1.FirstAvailableDeviceRequestMaxSize))
-	}
-	names := sets.New[string]()
-	for i := range alternatives {
-		at, a := p.Index(i), &alternatives[i]
-		if names.Has(a.Name) {
-			errs = append(errs, field.Duplicate(at, a.Name))
-		}
-		names.Insert(a.Name)
-		errs = append(errs, rule.Label(at.Child("name"), a.Name)...)
-		errs = append(errs, validateWanted(at, a.DeviceClassName, a.Selectors, a.AllocationMode, a.Count, a.Tolerations)...)
-	}
-	return errs
+func validateAlternative(p *field.Path, a *resourcev1.DeviceSubRequest) field.ErrorList {
+	errs := rule.Label(p.Child("name"), a.Name)
+	return append(errs, validateWanted(p, a.DeviceClassName, a.Selectors, a.AllocationMode, a.Count, a.Tolerations)...)
 }
 
 // validateWanted checks which devices of a class are wanted, and how many.
@@ -104,7 +74,7 @@ func validateWanted(
 	} else {
 		errs = append(errs, rule.Subdomain(p.Child("deviceClassName"), class)...)
 	}
-	errs = append(errs, validateSelectors(p.Child("selectors"), selectors, nil)...)
+	errs = append(errs, validateSelectors(p.Child("selectors"), selectors, false)...)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
@@ -120,47 +90,45 @@ func validateWanted(
 	return append(errs, validateTolerations(p.Child("tolerations"), tolerations)...)
 }
 
+// validateConstraint checks the attribute that is compared: the first of two
+// that should not both be there.
 func validateConstraint(p *field.Path, c *resourcev1.DeviceConstraint, names sets.Set[string]) field.ErrorList {
 	errs := validateRequestNames(p.Child("requests"), c.Requests, names)
-	const one = `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`
 	switch {
-	case c.MatchAttribute == nil && c.DistinctAttribute == nil:
-		errs = append(errs, field.Required(p, one))
-	case c.MatchAttribute != nil && c.DistinctAttribute != nil:
-		errs = append(errs, field.Invalid(p, nil, one))
 	case c.MatchAttribute != nil:
-		errs = append(errs, validateFullyQualifiedName(p.Child("matchAttribute"), *c.MatchAttribute)...)
+		return append(errs, validateFullyQualifiedName(p.Child("matchAttribute"), *c.MatchAttribute)...)
+	case c.DistinctAttribute != nil:
+		return append(errs, validateFullyQualifiedName(p.Child("distinctAttribute"), *c.DistinctAttribute)...)
 	default:
-		errs = append(errs, validateFullyQualifiedName(p.Child("distinctAttribute"), *c.DistinctAttribute)...)
+		return append(errs, field.Required(p, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 	}
-	return errs
 }
 
 // validateRequestNames checks references to requests of the claim, or to
 // their alternatives.
 func validateRequestNames(p *field.Path, requests []string, names sets.Set[string]) field.ErrorList {
-	var errs field.ErrorList
-	if len(requests) > resourcev1.DeviceRequestsMaxSize {
-		errs = append(errs, field.TooMany(p, len(requests), resourcev1.DeviceRequestsMaxSize))
+	return distinct(p, requests, resourcev1.DeviceRequestsMaxSize, itself,
+		func(p *field.Path, request *string) field.ErrorList { return validateRequestName(p, *request, names) })
+}
+
+func validateRequestName(p *field.Path, request string, names sets.Set[string]) field.ErrorList {
+	unknown := field.Invalid(p, request, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")
+	segments := strings.Split(request, "/")
+	if len(segments) > 2 {
+		return field.ErrorList{unknown}
 	}
-	seen := sets.New[string]()
-	for i, request := range requests {
-		at := p.Index(i)
-		if seen.Has(request) {
-			errs = append(errs, field.Duplicate(at, request))
-			continue
-		}
-		seen.Insert(request)
-		for _, segment := range strings.SplitN(request, "/", 2) {
-			errs = append(errs, rule.Label(at, segment)...)
-		}
-		if !names.Has(request) {
-			errs = append(errs, field.Invalid(at, request, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
-		}
+	var errs field.ErrorList
+	for _, segment := range segments {
+		errs = append(errs, rule.Label(p, segment)...)
+	}
+	if !names.Has(request) {
+		errs = append(errs, unknown)
 	}
 	return errs
 }
 
+// validateClaimUpdate keeps the spec as it is. What is wrong with another one
+// does not matter then.
 func validateClaimUpdate(_ *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	return immutableSpec(c.Spec, old.Spec)
 }
@@ -170,32 +138,4 @@ func immutableSpec(spec, old any) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec"), rule.Shown(spec), "field is immutable")}
-}
-
-func validateClaimStatus(_ *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
-	p := field.NewPath("status")
-	var errs field.ErrorList
-	if old.Status.Allocation != nil && c.Status.Allocation != nil && !equality.Semantic.DeepEqual(c.Status.Allocation, old.Status.Allocation) {
-		errs = append(errs, field.Invalid(p.Child("allocation"), rule.Shown(c.Status.Allocation), "field is immutable"))
-	}
-	reserved := p.Child("reservedFor")
-	if len(c.Status.ReservedFor) > resourcev1.ResourceClaimReservedForMaxSize {
-		errs = append(errs, field.TooMany(reserved, len(c.Status.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize))
-	}
-	if len(c.Status.ReservedFor) > 0 && c.Status.Allocation == nil {
-		errs = append(errs, field.Forbidden(reserved, "may not be specified when `allocated` is not set"))
-	}
-	for i, consumer := range c.Status.ReservedFor {
-		at := reserved.Index(i)
-		if consumer.Resource == "" {
-			errs = append(errs, field.Required(at.Child("resource"), ""))
-		}
-		if consumer.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		}
-		if consumer.UID == "" {
-			errs = append(errs, field.Required(at.Child("uid"), ""))
-		}
-	}
-	return errs
 }

@@ -2,13 +2,11 @@ package devices
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/api/equality"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -17,98 +15,56 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateDevices(p *field.Path, s *resourcev1.ResourceSliceSpec) field.ErrorList {
+// validateDevices checks the devices of a slice; old is the slice before, nil
+// for a new one.
+func validateDevices(p *field.Path, s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	most := resourcev1.ResourceSliceMaxDevices
-	if slices.ContainsFunc(s.Devices, func(d resourcev1.Device) bool { return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 }) {
+	if slices.ContainsFunc(s.Devices, advanced) {
 		most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 	}
-	if len(s.Devices) > most {
-		return field.ErrorList{field.TooMany(p, len(s.Devices), most)}
-	}
 	perDevice := ptr.Deref(s.PerDeviceNodeSelection, false)
-	names := sets.New[string]()
-	var errs field.ErrorList
-	for i := range s.Devices {
-		at, d := p.Index(i), &s.Devices[i]
-		errs = append(errs, validateDevice(at, d)...)
-		errs = append(errs, validateDeviceNodes(at, d, perDevice)...)
-		if names.Has(d.Name) {
-			errs = append(errs, field.Duplicate(at, d.Name))
-		}
-		names.Insert(d.Name)
-	}
-	return errs
+	return distinct(p, s.Devices, most, func(d *resourcev1.Device) string { return d.Name },
+		func(p *field.Path, d *resourcev1.Device) field.ErrorList {
+			var before *resourcev1.Device
+			if old != nil {
+				if i := slices.IndexFunc(old.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name }); i >= 0 {
+					before = &old.Devices[i]
+				}
+			}
+			errs := validateDevice(p, d, before)
+			errs = append(errs, validateDeviceNodes(p, d, perDevice)...)
+			return append(errs, validateBindingConditions(p, d.BindingConditions, d.BindingFailureConditions)...)
+		})
 }
 
-func validateDevice(p *field.Path, d *resourcev1.Device) field.ErrorList {
+// advanced says whether a device is of those of which a slice holds fewer.
+func advanced(d resourcev1.Device) bool { return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 }
+
+// validateDevice checks a device. Capacities and taints that it had before
+// are let through.
+func validateDevice(p *field.Path, d, old *resourcev1.Device) field.ErrorList {
 	errs := rule.Label(p.Child("name"), d.Name)
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(p, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d",
 			resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
-		at := p.Child("attributes").Key(string(name))
-		errs = append(errs, validateQualifiedName(at, string(name))...)
-		errs = append(errs, validateAttribute(at, d.Attributes[name])...)
+	errs = append(errs, entries(p.Child("attributes"), d.Attributes, unlimited, maxQualifiedName, validateQualifiedName, validateAttribute)...)
+	if old == nil || !equality.Semantic.DeepEqual(d.Capacity, old.Capacity) {
+		shared := ptr.Deref(d.AllowMultipleAllocations, false)
+		errs = append(errs, entries(p.Child("capacity"), d.Capacity, unlimited, maxQualifiedName, validateQualifiedName,
+			func(p *field.Path, c resourcev1.DeviceCapacity) field.ErrorList {
+				return validateCapacity(p, c, shared)
+			})...)
 	}
-	shared := ptr.Deref(d.AllowMultipleAllocations, false)
-	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
-		at := p.Child("capacity").Key(string(name))
-		errs = append(errs, validateQualifiedName(at, string(name))...)
-		errs = append(errs, validateCapacity(at, d.Capacity[name], shared)...)
+	if old == nil || !equality.Semantic.DeepEqual(d.Taints, old.Taints) {
+		errs = append(errs, each(p.Child("taints"), d.Taints, resourcev1.DeviceTaintsMaxLength,
+			func(p *field.Path, t *resourcev1.DeviceTaint) field.ErrorList { return validateTaint(p, t, nil) })...)
 	}
-	if n := len(d.Taints); n > resourcev1.DeviceTaintsMaxLength {
-		errs = append(errs, field.TooMany(p.Child("taints"), n, resourcev1.DeviceTaintsMaxLength))
-	} else {
-		for i := range d.Taints {
-			errs = append(errs, validateTaint(p.Child("taints").Index(i), &d.Taints[i])...)
-		}
-	}
-	errs = append(errs, validateConsumedCounters(p.Child("consumesCounters"), d.ConsumesCounters)...)
-	return append(errs, validateBindingConditions(p, d.BindingConditions, d.BindingFailureConditions)...)
-}
-
-// semanticVersion is what semver.org calls a version.
-var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
-	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
-	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
-
-func validateAttribute(p *field.Path, a resourcev1.DeviceAttribute) field.ErrorList {
-	var errs field.ErrorList
-	var set []string
-	if a.IntValue != nil {
-		set = append(set, "int")
-	}
-	if a.BoolValue != nil {
-		set = append(set, "bool")
-	}
-	if a.StringValue != nil {
-		set = append(set, "string")
-		errs = append(errs, validateAttributeLength(p.Child("string"), *a.StringValue)...)
-	}
-	if a.VersionValue != nil {
-		set = append(set, "version")
-		at := p.Child("version")
-		if !semanticVersion.MatchString(*a.VersionValue) {
-			errs = append(errs, field.Invalid(at, *a.VersionValue, "must be a string compatible with semver.org spec 2.0.0"))
-		}
-		errs = append(errs, validateAttributeLength(at, *a.VersionValue)...)
-	}
-	switch len(set) {
-	case 0:
-		errs = append(errs, field.Invalid(p, "", "exactly one value must be specified"))
-	case 1:
-	default:
-		errs = append(errs, field.Invalid(p, rule.Shown(a), "exactly one value must be specified"))
-	}
-	return errs
-}
-
-func validateAttributeLength(p *field.Path, value string) field.ErrorList {
-	if len(value) <= resourcev1.DeviceAttributeMaxValueLength {
-		return nil
-	}
-	return field.ErrorList{field.TooLong(p, value, resourcev1.DeviceAttributeMaxValueLength)}
+	return append(errs, distinct(p.Child("consumesCounters"), d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
+		func(p *field.Path, c *resourcev1.DeviceCounterConsumption) field.ErrorList {
+			return validateCounters(p, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
+		})...)
 }
 
 // validateDeviceNodes requires one way of saying which nodes reach the device
@@ -152,9 +108,17 @@ func validateDeviceNodes(p *field.Path, d *resourcev1.Device, perDevice bool) fi
 // come true, before a pod is bound: neither list comes without the other.
 func validateBindingConditions(p *field.Path, conditions, failures []string) field.ErrorList {
 	good, bad := p.Child("bindingConditions"), p.Child("bindingFailureConditions")
-	errs := validateConditionTypes(good, conditions, resourcev1.BindingConditionsMaxSize)
-	errs = append(errs, validateConditionTypes(bad, failures, resourcev1.BindingFailureConditionsMaxSize)...)
+	errs := each(good, conditions, resourcev1.BindingConditionsMaxSize, validateConditionName)
+	errs = append(errs, each(bad, failures, resourcev1.BindingFailureConditionsMaxSize, validateConditionName)...)
+	for i, condition := range conditions {
+		if slices.Contains(conditions[:i], condition) {
+			errs = append(errs, field.Duplicate(good.Index(i), condition))
+		}
+	}
 	for i, failure := range failures {
+		if slices.Contains(failures[:i], failure) {
+			errs = append(errs, field.Duplicate(bad.Index(i), failure))
+		}
 		if slices.Contains(conditions, failure) {
 			errs = append(errs, field.Invalid(bad.Index(i), failure, "bindingFailureConditions must not overlap with bindingConditions"))
 		}
@@ -168,18 +132,19 @@ func validateBindingConditions(p *field.Path, conditions, failures []string) fie
 	return errs
 }
 
-func validateConditionTypes(p *field.Path, types []string, most int) field.ErrorList {
-	if len(types) > most {
-		return field.ErrorList{field.TooMany(p, len(types), most)}
+// validateTaint checks a taint; of one that was there before the effect may
+// be of those that are no more.
+func validateTaint(p *field.Path, t, old *resourcev1.DeviceTaint) field.ErrorList {
+	errs := rule.Problems(p.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))
+	if t.Value != "" {
+		errs = append(errs, rule.Problems(p.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
 	}
-	var errs field.ErrorList
-	seen := sets.New[string]()
-	for i, name := range types {
-		errs = append(errs, rule.Problems(p.Index(i), name, utilvalidation.IsQualifiedName(name))...)
-		if seen.Has(name) {
-			errs = append(errs, field.Duplicate(p.Index(i), name))
-		}
-		seen.Insert(name)
+	switch {
+	case old != nil && old.Effect == t.Effect:
+		return errs
+	case t.Effect == "":
+		return append(errs, field.Required(p.Child("effect"), ""))
+	default:
+		return append(errs, validateEffect(p.Child("effect"), t.Effect)...)
 	}
-	return errs
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/api/validate"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -26,26 +27,27 @@ func DeviceClasses() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, c, old *resourcev1.DeviceClass) field.ErrorList {
-			return validateDeviceClass(c, old)
+			errs := resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)
+			return append(errs, validateDeviceClass(c, old)...)
 		},
 		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 	})
 }
 
+// validateDeviceClass checks selectors and configurations as new ones unless
+// their list is as it was.
 func validateDeviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
-	stored := sets.New[string]()
-	if old != nil {
-		for _, selector := range old.Spec.Selectors {
-			if selector.CEL != nil {
-				stored.Insert(selector.CEL.Expression)
-			}
-		}
+	same := func(now, before any) bool { return old != nil && equality.Semantic.DeepEqual(now, before) }
+	if old == nil {
+		old = &resourcev1.DeviceClass{}
 	}
 	p := field.NewPath("spec")
-	errs := validateSelectors(p.Child("selectors"), c.Spec.Selectors, stored)
-	for i := range c.Spec.Config {
-		errs = append(errs, validateConfiguration(p.Child("config").Index(i), &c.Spec.Config[i].DeviceConfiguration)...)
-	}
+	errs := validateSelectors(p.Child("selectors"), c.Spec.Selectors, same(c.Spec.Selectors, old.Spec.Selectors))
+	stored := same(c.Spec.Config, old.Spec.Config)
+	errs = append(errs, each(p.Child("config"), c.Spec.Config, resourcev1.DeviceConfigMaxSize,
+		func(p *field.Path, c *resourcev1.DeviceClassConfiguration) field.ErrorList {
+			return validateConfiguration(p, &c.DeviceConfiguration, stored)
+		})...)
 	name := c.Spec.ExtendedResourceName
 	if name != nil && len(validate.ExtendedResourceName(context.Background(), operation.Operation{}, nil, name, nil)) > 0 {
 		errs = append(errs, field.Invalid(p.Child("extendedResourceName"), *name, "must be a valid extended resource name"))

@@ -3,7 +3,7 @@ package devices
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -25,14 +25,23 @@ func DeviceTaintRules() *resource.Resource {
 				t.Spec.Taint.TimeAdded = &added
 			}
 		},
-		Validate: validateTaintRule,
-		Columns:  []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		Validate: func(_ *resource.Request, r *resourcev1.DeviceTaintRule) field.ErrorList {
+			return validateTaintRule(&r.Spec, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, r, old *resourcev1.DeviceTaintRule) field.ErrorList {
+			return validateTaintRule(&r.Spec, &old.Spec)
+		},
+		StatusKeepsMetadata: true,
+		ValidateStatus:      validateTaintRuleStatus,
+		Columns:             []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 	})
 }
 
-func validateTaintRule(_ *resource.Request, r *resourcev1.DeviceTaintRule) field.ErrorList {
+// validateTaintRule checks a rule; old is the one before, nil for a new one.
+func validateTaintRule(s, old *resourcev1.DeviceTaintRuleSpec) field.ErrorList {
 	var errs field.ErrorList
-	if s := r.Spec.DeviceSelector; s != nil {
+	if s := s.DeviceSelector; s != nil {
 		p := field.NewPath("spec", "deviceSelector")
 		if s.Driver != nil {
 			errs = append(errs, validateDriverName(p.Child("driver"), *s.Driver)...)
@@ -44,16 +53,18 @@ func validateTaintRule(_ *resource.Request, r *resourcev1.DeviceTaintRule) field
 			errs = append(errs, rule.Label(p.Child("device"), *s.Device)...)
 		}
 	}
-	return append(errs, validateTaint(field.NewPath("spec", "taint"), &r.Spec.Taint)...)
+	var taint *resourcev1.DeviceTaint
+	if old != nil {
+		taint = &old.Taint
+	}
+	return append(errs, validateTaint(field.NewPath("spec", "taint"), &s.Taint, taint)...)
 }
 
-func validateTaint(p *field.Path, t *resourcev1.DeviceTaint) field.ErrorList {
-	errs := rule.Problems(p.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))
-	if t.Value != "" {
-		errs = append(errs, rule.Problems(p.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+func validateTaintRuleStatus(_ *resource.Request, r, _ *resourcev1.DeviceTaintRule) field.ErrorList {
+	p := field.NewPath("status", "conditions")
+	errs := metav1validation.ValidateConditions(r.Status.Conditions, p)
+	if n := len(r.Status.Conditions); n > resourcev1.DeviceTaintRuleStatusMaxConditions {
+		errs = append(errs, field.TooMany(p, n, resourcev1.DeviceTaintRuleStatusMaxConditions))
 	}
-	if t.Effect == "" {
-		return append(errs, field.Required(p.Child("effect"), ""))
-	}
-	return append(errs, rule.OneOf(p.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+	return errs
 }

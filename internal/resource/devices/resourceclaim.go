@@ -5,6 +5,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -25,8 +26,16 @@ func ResourceClaims() *resource.Resource {
 			return validateClaim(field.NewPath("spec"), &c.Spec)
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateClaimUpdate,
-		ValidateStatus:       validateClaimStatus,
+		ValidateUpdate: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			errs := resource.ValidateNamedMetadata(c, true, validation.NameIsDNSSubdomain)
+			return append(errs, validateClaimUpdate(r, c, old)...)
+		},
+		StatusKeepsMetadata: true,
+		PrepareStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) {
+			forgetReleased(r, c, old)
+			dropDisabledResults(c.Status.Allocation)
+		},
+		ValidateStatus: validateClaimStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 )
 
 // ResourceClaimTemplates is the resource resourceclaimtemplates.
@@ -17,7 +18,8 @@ func ResourceClaimTemplates() *resource.Resource {
 		Default:          func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
 		PrepareForCreate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) { dropDisabled(&t.Spec.Spec) },
 		Validate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
-			return validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec)
+			errs := core.ValidateTemplateMetadata(&t.Spec.ObjectMeta, field.NewPath("spec", "metadata"))
+			return append(errs, validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec)...)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {

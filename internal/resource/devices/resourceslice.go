@@ -6,6 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -15,14 +16,22 @@ import (
 func ResourceSlices() *resource.Resource {
 	doc := resourcev1.ResourceSliceSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[resourcev1.ResourceSlice, *resourcev1.ResourceSlice]{
-		GroupVersion:   resourcev1.SchemeGroupVersion,
-		Kind:           "ResourceSlice",
-		Plural:         "resourceslices",
-		Cluster:        true,
-		Spec:           func(s *resourcev1.ResourceSlice) any { return s.Spec },
-		Default:        defaultSlice,
-		Validate:       validateSlice,
-		ValidateUpdate: validateSliceUpdate,
+		GroupVersion:     resourcev1.SchemeGroupVersion,
+		Kind:             "ResourceSlice",
+		Plural:           "resourceslices",
+		Cluster:          true,
+		Spec:             func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		Default:          defaultSlice,
+		PrepareForCreate: func(_ *resource.Request, s *resourcev1.ResourceSlice) { dropDisabledDevices(&s.Spec) },
+		PrepareForUpdate: func(_ *resource.Request, s, _ *resourcev1.ResourceSlice) { dropDisabledDevices(&s.Spec) },
+		Validate: func(_ *resource.Request, s *resourcev1.ResourceSlice) field.ErrorList {
+			return validateSlice(&s.Spec, nil)
+		},
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, s, old *resourcev1.ResourceSlice) field.ErrorList {
+			return validateSlice(&s.Spec, &old.Spec)
+		},
+		Warnings: sliceWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Node", "string", doc["nodeName"]),

@@ -31,9 +31,9 @@ spec: Invalid value: "{` + "`nodeSelector`, `allNodes`" + `}": exactly one of`,
 		},
 		"names": {
 			spec: `{devices: [{name: d, attributes: {1: {int: 1}, /b: {int: 1}}, capacity: {a/: {value: 1}}}, {name: d}]}`,
-			want: `spec.devices[0].attributes[/b]: Invalid value: "": the domain must not be empty
-spec.devices[0].attributes[1]: Invalid value: "1": a valid C identifier
-spec.devices[0].capacity[a/]: Invalid value: "": the name must not be empty
+			want: `spec.devices[0].attributes: Invalid value: "": the domain must not be empty
+spec.devices[0].attributes: Invalid value: "1": a valid C identifier
+spec.devices[0].capacity: Invalid value: "": the name must not be empty
 spec.devices[1]: Duplicate value: "d"`,
 		},
 		"attributes": {
@@ -66,7 +66,7 @@ spec.devices[1].capacity[s].requestPolicy.default: Required value: required when
 			spec: `{devices: null, sharedCounters: [{}, {name: c, counters: {X: {value: 1}}}, {name: c, counters: {x: {value: 1}}}]}`,
 			want: `spec.sharedCounters[0].name: Required value
 spec.sharedCounters[0].counters: Required value
-spec.sharedCounters[1].counters[X]: Invalid value: "X": a lowercase RFC 1123 label
+spec.sharedCounters[1].counters: Invalid value: "X": a lowercase RFC 1123 label
 spec.sharedCounters[2]: Duplicate value: "c"`,
 		},
 		"counters beside devices": {

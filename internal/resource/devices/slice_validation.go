@@ -1,9 +1,11 @@
 package devices
 
 import (
+	"fmt"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -11,16 +13,26 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateSlice(_ *resource.Request, r *resourcev1.ResourceSlice) field.ErrorList {
-	p, s := field.NewPath("spec"), &r.Spec
+// validateSlice checks a slice; old is the one before, nil for a new one.
+func validateSlice(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
+	p := field.NewPath("spec")
 	errs := validateDriverName(p.Child("driver"), s.Driver)
 	errs = append(errs, validatePool(p.Child("pool"), &s.Pool)...)
+	if old != nil {
+		errs = append(errs, rule.Immutable(p.Child("pool", "name"), s.Pool.Name, old.Pool.Name)...)
+		errs = append(errs, rule.Immutable(p.Child("driver"), s.Driver, old.Driver)...)
+		errs = append(errs, rule.Immutable(p.Child("nodeName"), s.NodeName, old.NodeName)...)
+	}
 	errs = append(errs, validateSliceNodes(p, s)...)
 	if s.SharedCounters != nil && s.Devices != nil {
 		errs = append(errs, field.Invalid(p, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
-	errs = append(errs, validateDevices(p.Child("devices"), s)...)
-	return append(errs, validateCounterSets(p.Child("sharedCounters"), s.SharedCounters)...)
+	errs = append(errs, validateDevices(p.Child("devices"), s, old)...)
+	return append(errs, distinct(p.Child("sharedCounters"), s.SharedCounters, resourcev1.ResourceSliceMaxCounterSets,
+		func(c *resourcev1.CounterSet) string { return c.Name },
+		func(p *field.Path, c *resourcev1.CounterSet) field.ErrorList {
+			return validateCounters(p, "name", c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet)
+		})...)
 }
 
 func validatePool(p *field.Path, pool *resourcev1.ResourcePool) field.ErrorList {
@@ -30,21 +42,6 @@ func validatePool(p *field.Path, pool *resourcev1.ResourcePool) field.ErrorList 
 	}
 	if pool.Generation < 0 {
 		errs = append(errs, field.Invalid(p.Child("generation"), pool.Generation, "must be greater than or equal to zero"))
-	}
-	return errs
-}
-
-// validatePoolName requires subdomains separated by slashes.
-func validatePoolName(p *field.Path, name string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(p, "")}
-	}
-	var errs field.ErrorList
-	if len(name) > resourcev1.PoolNameMaxLength {
-		errs = append(errs, field.TooLong(p, name, resourcev1.PoolNameMaxLength))
-	}
-	for _, part := range strings.Split(name, "/") {
-		errs = append(errs, rule.Subdomain(p, part)...)
 	}
 	return errs
 }
@@ -93,9 +90,25 @@ func validateSliceNodes(p *field.Path, s *resourcev1.ResourceSliceSpec) field.Er
 
 const unsetOrTrue = "must be either unset or set to true"
 
-func validateSliceUpdate(_ *resource.Request, r, old *resourcev1.ResourceSlice) field.ErrorList {
-	p := field.NewPath("spec")
-	errs := rule.Immutable(p.Child("driver"), r.Spec.Driver, old.Spec.Driver)
-	errs = append(errs, rule.Immutable(p.Child("pool", "name"), r.Spec.Pool.Name, old.Spec.Pool.Name)...)
-	return append(errs, rule.Immutable(p.Child("nodeName"), r.Spec.NodeName, old.Spec.NodeName)...)
+// validateCounters checks counters and the name of their set.
+func validateCounters(p *field.Path, key, name string, counters map[string]resourcev1.Counter, most int) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(p.Child(key), ""))
+	} else {
+		errs = append(errs, rule.Label(p.Child(key), name)...)
+	}
+	if len(counters) == 0 {
+		return append(errs, field.Required(p.Child("counters"), ""))
+	}
+	return append(errs, entries(p.Child("counters"), counters, most, utilvalidation.DNS1123LabelMaxLength, rule.Label,
+		func(*field.Path, resourcev1.Counter) field.ErrorList { return nil })...)
+}
+
+// sliceWarnings are of a driver's name that is not as it should be written.
+func sliceWarnings(_ *resource.Request, s, _ *resourcev1.ResourceSlice) []string {
+	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
 }

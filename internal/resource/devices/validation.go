@@ -2,11 +2,10 @@ package devices
 
 import (
 	"encoding/json"
-	"strings"
+	"fmt"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -15,141 +14,103 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateDriverName(p *field.Path, name string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(p, "")}
-	}
-	var errs field.ErrorList
-	if len(name) > resourcev1.DriverNameMaxLength {
-		errs = append(errs, field.TooLong(p, name, resourcev1.DriverNameMaxLength))
-	}
-	return append(errs, rule.Problems(p, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
-}
-
-// validateQualifiedName requires an identifier, which a driver's name and a
-// slash may precede. Names with more slashes have always been let through.
-func validateQualifiedName(p *field.Path, name string) field.ErrorList {
-	parts := strings.Split(name, "/")
-	switch len(parts) {
-	case 1:
-		return validateIdentifier(p, name)
-	case 2:
-	default:
-		return nil
-	}
-	var errs field.ErrorList
-	if parts[0] == "" {
-		errs = append(errs, field.Invalid(p, "", "the domain must not be empty"))
-	} else {
-		errs = append(errs, validateDriverName(p, parts[0])...)
-	}
-	if parts[1] == "" {
-		return append(errs, field.Invalid(p, "", "the name must not be empty"))
-	}
-	return append(errs, validateIdentifier(p, parts[1])...)
-}
-
-func validateIdentifier(p *field.Path, id string) field.ErrorList {
-	var errs field.ErrorList
-	if len(id) > resourcev1.DeviceMaxIDLength {
-		errs = append(errs, field.TooLong(p, id, resourcev1.DeviceMaxIDLength))
-	}
-	return append(errs, rule.Problems(p, id, utilvalidation.IsCIdentifier(id))...)
-}
-
-func validateFullyQualifiedName(p *field.Path, name resourcev1.FullyQualifiedName) field.ErrorList {
-	errs := validateQualifiedName(p, string(name))
-	if !strings.Contains(string(name), "/") {
-		errs = append(errs, field.Invalid(p, name, "a fully qualified name must be a domain and a name separated by a slash"))
-	}
-	return errs
-}
-
-// validateSelectors compiles the expressions; those in stored were there
-// before.
-func validateSelectors(p *field.Path, selectors []resourcev1.DeviceSelector, stored sets.Set[string]) field.ErrorList {
-	var errs field.ErrorList
-	if len(selectors) > resourcev1.DeviceSelectorsMaxSize {
-		errs = append(errs, field.TooMany(p, len(selectors), resourcev1.DeviceSelectorsMaxSize))
-	}
-	for i, selector := range selectors {
-		at := p.Index(i).Child("cel")
-		if selector.CEL == nil {
-			errs = append(errs, field.Required(at, ""))
-			continue
+// validateSelectors compiles the expressions, unless they were stored before.
+func validateSelectors(p *field.Path, selectors []resourcev1.DeviceSelector, stored bool) field.ErrorList {
+	return each(p, selectors, resourcev1.DeviceSelectorsMaxSize, func(p *field.Path, s *resourcev1.DeviceSelector) field.ErrorList {
+		switch at := p.Child("cel"); {
+		case s.CEL == nil:
+			return field.ErrorList{field.Required(at, "")}
+		case stored:
+			return nil
+		default:
+			return validateExpression(at.Child("expression"), s.CEL.Expression)
 		}
-		errs = append(errs, validateExpression(at.Child("expression"), selector.CEL.Expression, stored)...)
-	}
-	return errs
+	})
 }
 
-func validateExpression(p *field.Path, text string, stored sets.Set[string]) field.ErrorList {
+func validateExpression(p *field.Path, text string) field.ErrorList {
 	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
 		return field.ErrorList{field.TooLong(p, text, resourcev1.CELSelectorExpressionMaxLength)}
 	}
 	kind := environment.NewExpressions
-	if stored.Has(text) {
-		kind = environment.StoredExpressions
-	}
-	result := cel.GetCompiler(cel.Features{}).CompileCELExpression(text, cel.Options{EnvType: &kind})
+	features := cel.Features{EnableConsumableCapacity: true}
+	result := cel.GetCompiler(features).CompileCELExpression(text, cel.Options{EnvType: &kind})
 	switch {
 	case result.Error != nil:
 		return field.ErrorList{field.Invalid(p, text, result.Error.Detail)}
-	case result.MaxCost > resourcev1.CELSelectorExpressionMaxCost && !stored.Has(text):
+	case result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
 		return field.ErrorList{field.Forbidden(p, "too complex, exceeds cost limit")}
 	default:
 		return nil
 	}
 }
 
-func validateConfiguration(p *field.Path, c *resourcev1.DeviceConfiguration) field.ErrorList {
+// validateConfiguration checks a driver's configuration. One that was stored
+// before may be of any length.
+func validateConfiguration(p *field.Path, c *resourcev1.DeviceConfiguration, stored bool) field.ErrorList {
 	at := p.Child("opaque")
 	if c.Opaque == nil {
 		return field.ErrorList{field.Required(at, "")}
 	}
+	most := resourcev1.OpaqueParametersMaxLength
+	if stored {
+		most = unlimited
+	}
 	errs := validateDriverName(at.Child("driver"), c.Opaque.Driver)
-	return append(errs, validateParameters(at.Child("parameters"), c.Opaque.Parameters)...)
+	return append(errs, validateJSONObject(at.Child("parameters"), c.Opaque.Parameters, most)...)
 }
 
-func validateParameters(p *field.Path, parameters runtime.RawExtension) field.ErrorList {
-	var object map[string]any
-	switch {
-	case len(parameters.Raw) == 0:
+// validateJSONObject requires an object of no more than most bytes.
+func validateJSONObject(p *field.Path, data runtime.RawExtension, most int) field.ErrorList {
+	if len(data.Raw) == 0 {
 		return field.ErrorList{field.Required(p, "")}
-	case len(parameters.Raw) > resourcev1.OpaqueParametersMaxLength:
-		return field.ErrorList{field.TooLong(p, "", resourcev1.OpaqueParametersMaxLength)}
-	case json.Unmarshal(parameters.Raw, &object) != nil || object == nil:
-		return field.ErrorList{field.Invalid(p, "<value omitted>", "must be a valid JSON object")}
-	default:
+	}
+	if len(data.Raw) > most {
+		return field.ErrorList{field.TooLong(p, "", most)}
+	}
+	const shown = "<value omitted>"
+	var value any
+	if err := json.Unmarshal(data.Raw, &value); err != nil {
+		return field.ErrorList{field.Invalid(p, shown, fmt.Sprintf("error parsing data as JSON: %v", err))}
+	}
+	switch value.(type) {
+	case nil:
+		return field.ErrorList{field.Required(p, "")}
+	case map[string]any:
 		return nil
+	default:
+		return field.ErrorList{field.Invalid(p, shown, "must be a valid JSON object")}
 	}
 }
 
 func validateTolerations(p *field.Path, tolerations []resourcev1.DeviceToleration) field.ErrorList {
+	return each(p, tolerations, unlimited, validateToleration)
+}
+
+func validateToleration(p *field.Path, t *resourcev1.DeviceToleration) field.ErrorList {
+	const equal, exists = resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists
 	var errs field.ErrorList
-	if len(tolerations) > resourcev1.DeviceTolerationsMaxLength {
-		errs = append(errs, field.TooMany(p, len(tolerations), resourcev1.DeviceTolerationsMaxLength))
+	if t.Key != "" {
+		errs = append(errs, rule.Problems(p.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))...)
 	}
-	for i, t := range tolerations {
-		at := p.Index(i)
-		if t.Key != "" {
-			errs = append(errs, rule.Problems(at.Child("key"), t.Key, utilvalidation.IsQualifiedName(t.Key))...)
+	switch t.Operator {
+	case exists:
+		if t.Value != "" {
+			errs = append(errs, field.Invalid(p.Child("value"), t.Value, "must be empty for operator `Exists`"))
 		}
-		switch t.Operator {
-		case resourcev1.DeviceTolerationOpExists:
-			if t.Value != "" {
-				errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
-			}
-		case resourcev1.DeviceTolerationOpEqual:
-			errs = append(errs, rule.Problems(at.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
-		case "":
-			errs = append(errs, field.Required(at.Child("operator"), ""))
-		default:
-			errs = append(errs, rule.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
-		}
-		if t.Effect != "" {
-			errs = append(errs, rule.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
-		}
+	case equal:
+		errs = append(errs, rule.Problems(p.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+	case "":
+		errs = append(errs, field.Required(p.Child("operator"), ""))
+	default:
+		errs = append(errs, rule.OneOf(p.Child("operator"), t.Operator, equal, exists)...)
+	}
+	if t.Effect != "" {
+		errs = append(errs, validateEffect(p.Child("effect"), t.Effect)...)
 	}
 	return errs
+}
+
+func validateEffect(p *field.Path, effect resourcev1.DeviceTaintEffect) field.ErrorList {
+	return rule.OneOf(p, effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)
 }
