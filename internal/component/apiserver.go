@@ -279,6 +279,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		case <-defined:
 		}
 		g.Go(func() error { return a.aggregated.Run(ctx, a.server) })
+		g.Go(func() error { return a.keepFlowSchemas(ctx) })
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})

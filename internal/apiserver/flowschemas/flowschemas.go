@@ -1,0 +1,157 @@
+// Package flowschemas says in the status of each FlowSchema whether the
+// priority level that it refers to exists (condition Dangling, KEP-1040).
+package flowschemas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// consumer owns the condition, producer the rest of the schemas that each
+// cluster has.
+const (
+	consumer = "api-priority-and-fairness-config-consumer-v1"
+	producer = "api-priority-and-fairness-config-producer-v1"
+)
+
+// Watcher keeps the conditions. All fields are required.
+type Watcher struct {
+	Cache    *watchcache.Cache
+	Managers apiserver.FieldManagers
+	Clock    clock.PassiveClock
+}
+
+// Run looks at all FlowSchemas whenever one of them or a priority level
+// changes, until ctx ends. The cache must be synced.
+func (w *Watcher) Run(ctx context.Context) error {
+	schemas := w.Cache.Kind(&resource.Resource{StoragePath: objects.FlowSchemas})
+	levels := w.Cache.Kind(&resource.Resource{StoragePath: objects.PriorityLevels})
+	if schemas == nil || levels == nil {
+		return errors.New("flow schemas and priority levels are not among the resources")
+	}
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, kind := range []*watchcache.Kind{schemas, levels} {
+		g.Go(func() error { return follow(ctx, kind, changed) })
+	}
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				w.sync(ctx, schemas, levels)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// follow tells of each change of a kind; changed has room for one.
+func follow(ctx context.Context, kind *watchcache.Kind, changed chan<- struct{}) error {
+	for ctx.Err() == nil {
+		cursor, err := kind.Watch(kind.Snapshot().Revision)
+		for err == nil {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+			_, _, err = cursor.Next(ctx, nil)
+		}
+		if errors.Is(err, watchcache.ErrRemoved) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) {
+	var all []*watchcache.Entry
+	schemas.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+		all = append(all, e)
+		return true
+	})
+	for _, e := range all {
+		schema := e.Object.(*flowcontrolv1.FlowSchema)
+		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
+		condition := dangling(schema, found, w.Clock.Now())
+		if condition == nil {
+			continue
+		}
+		err := w.write(ctx, schemas, e, condition)
+		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+			continue // its event comes
+		}
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot write the status of a FlowSchema", "flowSchema", e.Name)
+		}
+	}
+}
+
+// dangling is the condition that a schema should have, nil if it has it.
+func dangling(s *flowcontrolv1.FlowSchema, found bool, now time.Time) *flowcontrolv1.FlowSchemaCondition {
+	level := s.Spec.PriorityLevelConfiguration.Name
+	want := flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+	}
+	if !found {
+		want.Status, want.Reason = flowcontrolv1.ConditionTrue, "NotFound"
+		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
+	}
+	for _, c := range s.Status.Conditions {
+		if c.Type != want.Type {
+			continue
+		}
+		if c.Status == want.Status {
+			want.LastTransitionTime = c.LastTransitionTime
+		}
+		if c == want {
+			return nil
+		}
+	}
+	if want.LastTransitionTime.IsZero() {
+		want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	}
+	return &want
+}
+
+// write applies the condition to the status.
+func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, e *watchcache.Entry, c *flowcontrolv1.FlowSchemaCondition) error {
+	r := schemas.Resource()
+	kind := apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}
+	live := e.Object
+	if len(live.GetManagedFields()) == 0 {
+		live = live.DeepCopyObject().(resource.Object)
+		w.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer)
+	}
+	next, err := w.Managers.Apply(kind, live, map[string]any{
+		"apiVersion": r.Hub().GroupVersion.String(), "kind": r.Kind,
+		"metadata": map[string]any{"name": e.Name},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": string(c.Type), "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+		}}},
+	}, consumer, true)
+	if err != nil {
+		return err
+	}
+	_, err = schemas.Update(ctx, next, e)
+	return err
+}
