@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -54,7 +56,10 @@ func (g *gate) mutate(obj, old runtime.Object, name string) error {
 	if !ok || g.skip || !m.Handles(g.operation) {
 		return nil
 	}
-	return m.Admit(g.context(), g.attributes(obj, old, name), g.q.server)
+	ctx, began := g.context(), g.q.server.Clock.Since(g.q.now)
+	err := m.Admit(ctx, g.attributes(obj, old, name), g.q.server)
+	g.passed(metrics.Pass{Operation: g.operation, Rejected: err != nil}, began)
+	return err
 }
 
 // validate lets admission refuse obj.
@@ -63,7 +68,15 @@ func (g *gate) validate(obj, old runtime.Object, name string) error {
 	if !ok || g.skip || !v.Handles(g.operation) {
 		return nil
 	}
-	return v.Validate(g.context(), g.attributes(obj, old, name), g.q.server)
+	ctx, began := g.context(), g.q.server.Clock.Since(g.q.now)
+	err := v.Validate(ctx, g.attributes(obj, old, name), g.q.server)
+	g.passed(metrics.Pass{Validate: true, Operation: g.operation, Rejected: err != nil}, began)
+	return err
+}
+
+// passed counts a way through all plugins that began so long after the request.
+func (g *gate) passed(p metrics.Pass, began time.Duration) {
+	g.q.server.Metrics.Admission.Step(p, g.q.server.Clock.Since(g.q.now)-began)
 }
 
 // admitDeletion lets admission refuse the deletion of an object.

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // authenticate finds out who sent the request. A user in the request's
@@ -30,13 +32,17 @@ func (q *request) authenticate() error {
 		q.http.Header = r.Header
 	}
 	if err != nil || !ok {
+		result := metrics.Failure
 		if err != nil {
+			result = metrics.Failed
 			klog.FromContext(q.ctx).V(2).Info("Unable to authenticate the request", "err", err.Error())
 		}
+		q.authenticated(result, "")
 		q.closeUnauthenticated()
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	q.user = response.User
+	q.authenticated(metrics.Success, q.user.GetName())
 	if q.user.GetName() == user.Anonymous {
 		q.closeUnauthenticated()
 	}
@@ -44,6 +50,12 @@ func (q *request) authenticate() error {
 		delete(q.http.Header, h)
 	}
 	return nil
+}
+
+// authenticated counts the attempt, which began with the request.
+func (q *request) authenticated(result, name string) {
+	q.recognised = q.server.Clock.Since(q.now)
+	q.server.Metrics.Access.Authenticated(result, name, q.recognised)
 }
 
 // closeUnauthenticated ends an HTTP/2 connection after this request: nobody
@@ -69,6 +81,7 @@ func (q *request) enter() (release func(), err error) {
 	}
 	if class.current.Add(1) > class.limit && !slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup) {
 		class.current.Add(-1)
+		q.dropped = true
 		q.w.Header().Set("Retry-After", "1")
 		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 	}

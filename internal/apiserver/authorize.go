@@ -9,17 +9,39 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // authorize asks whether the user may do this.
 func (q *request) authorize() error {
 	a := q.attributes()
-	return q.allowed(a)
+	decision, reason, err := q.server.Authorizer.Authorize(q.ctx, a)
+	q.server.Metrics.Access.Authorized(authorizationResult(decision, err), q.server.Clock.Since(q.now)-q.recognised)
+	return q.refusal(a, decision, reason, err)
+}
+
+// authorizationResult names a decision as metrics do.
+func authorizationResult(decision authorizer.Decision, err error) string {
+	switch {
+	case decision == authorizer.DecisionAllow:
+		return metrics.Allowed
+	case err != nil:
+		return metrics.Failed
+	case decision == authorizer.DecisionDeny:
+		return metrics.Denied
+	}
+	return metrics.NoOpinion
 }
 
 // allowed asks for one decision; a refusal is Forbidden in upstream's words.
 func (q *request) allowed(a *authorizer.AttributesRecord) error {
 	decision, reason, err := q.server.Authorizer.Authorize(q.ctx, a)
+	return q.refusal(a, decision, reason, err)
+}
+
+// refusal is what a decision means for the request: nil if it may go on.
+func (q *request) refusal(a *authorizer.AttributesRecord, decision authorizer.Decision, reason string, err error) error {
 	switch {
 	case decision == authorizer.DecisionAllow:
 		return nil

@@ -27,6 +27,7 @@ func (q *request) readBody() ([]byte, error) {
 	for {
 		n, err := q.http.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
+		q.received = len(body)
 		switch {
 		case len(body) > maxBodySize:
 			return nil, errBodyTooLarge()

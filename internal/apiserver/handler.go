@@ -43,6 +43,12 @@ type request struct {
 	warnings warnings
 	code     int // of the answer; 0 as long as there is none
 	size     int // of the answer's body
+	received int // bytes of the request's body
+	dropped  bool
+	// recognised is when, after now, the sender was known.
+	recognised time.Duration
+	// webhooks is how long users' webhooks took; nil if there are none.
+	webhooks *apirequest.LatencyTrackers
 }
 
 // Answered describes a request that has been answered.
@@ -51,7 +57,17 @@ type Answered struct {
 	Started time.Time
 	Code    int
 	Size    int // of the response body in bytes
+	Read    int // bytes of the request's body
 	DryRun  bool
+	Apply   bool
+	// Elsewhere is how long users' webhooks took.
+	Elsewhere time.Duration
+	// Dropped says that the server refused the request to protect itself.
+	Dropped bool
+	// Deprecated says that the version is, and Removed which release comes
+	// without it, as 1.40; "" is unknown.
+	Deprecated bool
+	Removed    string
 	// Known says that the resource and subresource in Info exist.
 	Known bool
 }
@@ -135,8 +151,32 @@ func (q *request) finish() {
 		log.Info("HTTP", "verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent())
 	}
 	if q.server.Observe != nil {
-		q.server.Observe(Answered{Info: &q.info, Started: q.now, Code: q.code, Size: q.size, Known: q.endpoint != nil && (q.info.Subresource == "" || q.sub != nil), DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun=")})
+		q.server.Observe(q.answered())
 	}
+}
+
+func (q *request) answered() Answered {
+	a := Answered{
+		Info: &q.info, Started: q.now, Code: q.code, Size: q.size, Read: q.received, Dropped: q.dropped,
+		Known:  q.endpoint != nil && (q.info.Subresource == "" || q.sub != nil),
+		DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun="),
+		Apply:  q.info.Verb == "patch" && q.applies(),
+	}
+	if q.webhooks != nil {
+		a.Elsewhere = q.webhooks.MutatingWebhookTracker.GetLatency() + q.webhooks.ValidatingWebhookTracker.GetLatency()
+	}
+	if a.Known && q.endpoint.version.Deprecated != "" {
+		a.Deprecated = true
+		_, after, _ := strings.Cut(q.endpoint.version.Deprecated, "unavailable in v")
+		a.Removed, _, _ = strings.Cut(after, "+")
+	}
+	return a
+}
+
+// applies says that a patch is one that applies.
+func (q *request) applies() bool {
+	contentType := q.http.Header["Content-Type"]
+	return len(contentType) > 0 && strings.HasPrefix(contentType[0], "application/apply-patch+")
 }
 
 func (q *request) run() error {
@@ -159,7 +199,9 @@ func (q *request) run() error {
 	if err := q.impersonate(); err != nil {
 		return err
 	}
-	if !longRunning {
+	if longRunning {
+		defer q.server.beginLongRunning(&q.info)()
+	} else {
 		release, err := q.enter()
 		if err != nil {
 			return err
@@ -310,5 +352,9 @@ func (q *request) admissionContext() context.Context {
 	ctx := apirequest.WithRequestInfo(q.ctx, &q.info)
 	ctx = apirequest.WithUser(ctx, q.user)
 	ctx = apirequest.WithNamespace(ctx, q.info.Namespace)
+	if q.server.callsWebhooks() {
+		ctx = apirequest.WithLatencyTrackers(ctx)
+		q.webhooks, _ = apirequest.LatencyTrackersFrom(ctx)
+	}
 	return warning.WithWarningRecorder(ctx, &q.warnings)
 }

@@ -7,7 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -17,10 +21,10 @@ import (
 // addOperations gives the server the paths by which it is operated, unless
 // the configuration has its own: version, health and metrics.
 func (s *Server) addOperations() {
-	counted := metrics.NewRequests(s.InFlight)
-	counted.Register(objectCounts{s})
+	s.Metrics.InFlight(s.InFlight)
+	s.Metrics.MustRegister(objectCounts{s})
 	if s.Observe == nil {
-		s.Observe = func(a Answered) { observe(counted, a, s.Clock.Since(a.Started)) }
+		s.Observe = s.count
 	}
 	live := []health.Check{health.Ping(), {Name: "etcd", Run: s.checkStore}}
 	ready := append([]health.Check{}, live...)
@@ -29,7 +33,9 @@ func (s *Server) addOperations() {
 	handlers := map[string]http.Handler{
 		"/version":  http.HandlerFunc(serveVersion),
 		"/version/": http.HandlerFunc(serveVersion),
-		"/metrics":  counted.Handler(),
+		"/metrics":  s.Metrics.Handler(),
+
+		"/metrics/slis": s.Metrics.Checks.Handler(),
 
 		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
 		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
@@ -38,11 +44,25 @@ func (s *Server) addOperations() {
 		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	}
 	for path, checks := range map[string][]health.Check{"/healthz": append(live, s.Checks...), "/livez": live, "/readyz": ready} {
-		h := health.Handler(path, checks...)
+		h := health.Handler(path, s.noted(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
 	}
 	maps.Copy(handlers, s.Handlers)
 	s.Handlers = handlers
+}
+
+// noted returns the checks of a kind (healthz, livez or readyz) with their
+// results counted.
+func (s *Server) noted(kind string, checks []health.Check) []health.Check {
+	all := make([]health.Check, len(checks))
+	for i, c := range checks {
+		all[i] = health.Check{Name: c.Name, Run: func(ctx context.Context) error {
+			err := c.Run(ctx)
+			s.Metrics.Checks.Observe(kind, c.Name, err)
+			return err
+		}}
+	}
+	return all
 }
 
 // storeCheckTimeout is how long a health check waits for the store.
@@ -86,14 +106,47 @@ func serveVersion(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// observe counts a request. What does not exist is counted without its name,
-// of which there are as many as clients can think of.
-func observe(m *metrics.Requests, a Answered, latency time.Duration) {
+// count counts an answered request.
+func (s *Server) count(a Answered) {
+	answer := metrics.Answer{
+		Latency: s.Clock.Since(a.Started), Elsewhere: a.Elsewhere, Read: a.Read, Written: a.Size,
+		Dropped: a.Dropped, Deprecated: a.Deprecated, Removed: a.Removed,
+	}
+	s.Metrics.Requests.Observe(counted(&a), answer)
+}
+
+// counted says which requests this one is counted with. What does not exist
+// is counted without its name, of which there are as many as clients can
+// think of.
+func counted(a *Answered) metrics.Request {
 	i := a.Info
 	r := metrics.Request{Verb: i.Verb, DryRun: a.DryRun, Code: a.Code}
-	if a.Known {
+	switch {
+	case a.Known:
 		r.Group, r.Version, r.Resource, r.Subresource = i.APIGroup, i.APIVersion, i.Resource, i.Subresource
-		r.Namespaced, r.Named, r.IsResource = i.Namespace != "", i.Name != "", true
+		r.Namespaced, r.Named, r.IsResource, r.Apply = i.Namespace != "", i.Name != "", true, a.Apply
+	case i.Path == "/healthz" || i.Path == "/livez" || i.Path == "/readyz":
+		r.Subresource = i.Path
 	}
-	m.Observe(r, latency, a.Size)
+	return r
+}
+
+// beginLongRunning counts a request that takes as long as it likes, until the
+// function that it returns is called.
+func (s *Server) beginLongRunning(i *apirequest.RequestInfo) (end func()) {
+	a := Answered{Info: i}
+	if e := s.routes.Load().find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource); e != nil {
+		a.Known = i.Subresource == "" || e.resource.Subresource(i.Subresource) != nil
+	}
+	return s.Metrics.Requests.Begin(counted(&a))
+}
+
+// callsWebhooks says that users have webhooks for admission.
+func (s *Server) callsWebhooks() bool {
+	for _, kind := range s.webhooks {
+		if kind.Snapshot().Len() > 0 {
+			return true
+		}
+	}
+	return false
 }

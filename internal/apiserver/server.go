@@ -19,10 +19,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	admissionregistration "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -34,6 +36,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -87,7 +90,9 @@ type Config struct {
 	CBOR bool
 	// Clock is the wall clock if nil.
 	Clock clock.PassiveClock
-	// Observe is told of every answered request; nil counts them for /metrics.
+	// Metrics counts what the server does; nil is a set of its own.
+	Metrics *metrics.APIServer
+	// Observe is told of every answered request; nil counts them in Metrics.
 	Observe Observer
 }
 
@@ -116,6 +121,7 @@ type Server struct {
 
 	reading, mutating inFlight
 	discovery         *discovery.Documents
+	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
 	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
 }
 
@@ -142,6 +148,9 @@ func New(c Config) (*Server, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
+	if c.Metrics == nil {
+		c.Metrics = metrics.NewAPIServer()
+	}
 	s := &Server{Config: c, virtual: virtualHandlers()}
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
@@ -149,6 +158,11 @@ func New(c Config) (*Server, error) {
 	s.addOperations()
 	s.discovery = discovery.New(c.Resources)
 	s.routes.Store(newRoutes(c.Resources, c.Cache, &s.slots))
+	for _, r := range c.Resources {
+		if r.Group == admissionregistration.GroupName && strings.HasSuffix(r.Plural, "webhookconfigurations") {
+			s.webhooks = append(s.webhooks, c.Cache.Kind(r))
+		}
+	}
 	return s, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -57,6 +58,7 @@ func (q *request) watch() error {
 		output:   o,
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
+		count:    q.server.Metrics.Watches.Of(q.info.APIGroup, q.info.APIVersion, q.info.Resource),
 	}
 	start, err := q.watchStart(options)
 	if err != nil {
@@ -107,6 +109,7 @@ type watcher struct {
 	marks    bool // bookmarks are wanted
 	stream   eventStream
 	frames   []byte // what is to be sent next
+	count    metrics.Watched
 }
 
 // batchSize is how many bytes of events are gathered for one write.

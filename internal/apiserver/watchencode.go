@@ -12,7 +12,7 @@ import (
 
 // add gathers one event, and sends what is gathered when it is much.
 func (w *watcher) add(eventType string, e *watchcache.Entry) error {
-	c := w.endpoint.codec
+	c, before := w.endpoint.codec, len(w.frames)
 	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
 		raw, err := c.Raw(e)
 		if err != nil {
@@ -26,7 +26,7 @@ func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 		}
 		w.frames = codec.AppendFrame(w.frames, w.output.Media, eventType, body)
 	}
-	return w.sent()
+	return w.sent(before)
 }
 
 // addLeft gathers the event of an object that is no longer selected: its last
@@ -48,11 +48,14 @@ func (w *watcher) addLeft(e *watchcache.Event) error {
 	if err != nil {
 		return err
 	}
+	before := len(w.frames)
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "DELETED", body)
-	return w.sent()
+	return w.sent(before)
 }
 
-func (w *watcher) sent() error {
+// sent counts the event that follows the first bytes of what is gathered.
+func (w *watcher) sent(before int) error {
+	w.count.Sent(len(w.frames) - before)
 	if len(w.frames) < batchSize && !w.stream.single() {
 		return nil
 	}

@@ -5,6 +5,8 @@
 package client
 
 import (
+	"net/http"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -41,4 +43,7 @@ type Provider interface {
 	// name is impersonated by a token requested for it, and any other name
 	// returns the provider's own identity.
 	As(user string, groups ...string) (*Client, error)
+	// Through returns a provider of clients whose requests go through what
+	// wrap makes of their transport.
+	Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error)
 }

@@ -31,6 +31,7 @@ type InProcess struct {
 	withUser  func(context.Context, user.Info) context.Context
 	views     *views
 	informers informers.SharedInformerFactory
+	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
 }
 
 // NewInProcess makes a provider over the API server's handler and its cache.
@@ -65,13 +66,25 @@ func (p *InProcess) As(name string, groups ...string) (*Client, error) {
 	}, nil
 }
 
+// Through implements Provider. The informers, which make no requests, stay
+// the same.
+func (p *InProcess) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
+	through := *p
+	through.wrap = wrap
+	return &through, nil
+}
+
 // config makes a client configuration that needs no socket.
 func (p *InProcess) config(name string, groups ...string) *rest.Config {
+	var transport http.RoundTripper = &handlerTransport{handler: p.handler, withUser: p.withUser, user: identity(name, groups)}
+	if p.wrap != nil {
+		transport = p.wrap(transport)
+	}
 	return &rest.Config{
 		Host:      inProcessHost,
 		UserAgent: userAgent(name),
 		QPS:       -1,
-		Transport: &handlerTransport{handler: p.handler, withUser: p.withUser, user: identity(name, groups)},
+		Transport: transport,
 		// warnings are for the authors of manifests, and components are none
 		WarningHandler: rest.NoWarnings{},
 		ContentConfig: rest.ContentConfig{

@@ -23,20 +23,31 @@ type Remote struct {
 	config    *rest.Config
 	own       *Client
 	informers informers.SharedInformerFactory
+	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
 }
 
 // NewRemote makes a provider with the credentials of config.
-func NewRemote(config *rest.Config) (*Remote, error) {
-	r := &Remote{config: forComponents(config)}
-	typed, err := kubernetes.NewForConfig(r.config)
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
+func NewRemote(config *rest.Config) (*Remote, error) { return newRemote(forComponents(config), nil) }
+
+func newRemote(config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper) (*Remote, error) {
+	r := &Remote{config: config, wrap: wrap}
+	own := config
+	if wrap != nil {
+		own = rest.CopyConfig(config)
+		own.Wrap(wrap)
 	}
-	r.informers = informers.NewSharedInformerFactory(typed, 0)
-	if r.own, err = r.client(r.config); err != nil {
+	var err error
+	if r.own, err = r.client(own); err != nil {
 		return nil, err
 	}
+	r.informers = informers.NewSharedInformerFactory(r.own.Kubernetes, 0)
+	r.own.Informers = r.informers
 	return r, nil
+}
+
+// Through implements Provider. It has informers of its own.
+func (r *Remote) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
+	return newRemote(r.config, wrap)
 }
 
 // forComponents speaks protobuf and leaves limits to the server's fairness.
@@ -59,6 +70,9 @@ func (r *Remote) As(name string, _ ...string) (*Client, error) {
 	config.UserAgent = userAgent(name)
 	tokens := newTokenSource(r.own.Kubernetes, namespace, account)
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &tokenTransport{tokens: tokens, base: base} })
+	if r.wrap != nil {
+		config.Wrap(r.wrap)
+	}
 	return r.client(config)
 }
 

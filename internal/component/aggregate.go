@@ -20,6 +20,7 @@ func (a *APIServer) newAggregator(builtIn []*resource.Resource, documents *opena
 	return aggregator.New(aggregator.Config{
 		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity.GetClientCertificate,
 		Documents: documents, Managers: a.managers, Clock: clock.RealClock{},
+		Unavailable: a.metrics.Unavailable,
 	}), nil
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/resource/preview"
@@ -60,6 +61,7 @@ type APIServer struct {
 	// turnedOn and turnedOff are what --runtime-config changes of the versions
 	// that are served.
 	turnedOn, turnedOff []schema.GroupVersion
+	metrics             *metrics.APIServer
 	server              *apiserver.Server
 	tls                 *tls.Config
 	// Provider hands out clients of this server that need no socket.
@@ -147,7 +149,10 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		}
 		a.store, a.encryption = encrypted, encrypted
 	}
+	a.metrics = metrics.NewAPIServer()
+	a.store = newMeasured(a.store, a.metrics.Store, resources)
 	a.cache = watchcache.New(a.store, resources)
+	a.metrics.MustRegister(caches{a.cache}, newStorageSize(s))
 	source := objects.Cache{Cache: a.cache}
 	refresh := func(ctx context.Context) error {
 		_, err := a.cache.Fresh(ctx)
@@ -168,19 +173,21 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	authenticators, err := authn.New(authn.Config{
 		ClientCA: clientCA, FrontProxy: authn.DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
 		ServiceAccounts: &tokens, BootstrapTokens: f.BootstrapTokens, TokenFile: f.TokenAuthFile,
-		Anonymous: f.AnonymousAuth, Audiences: audiences, Objects: source, Clock: clock.RealClock{},
+		CertificateLeft: a.metrics.Access.Certificate,
+		Anonymous:       f.AnonymousAuth, Audiences: audiences, Objects: source, Clock: clock.RealClock{},
 	})
 	if err != nil {
 		return nil, err
 	}
-	authorizer, err := authz.New(f.AuthorizationMode, source, bootstrap.NodeRules())
+	authorizer, err := authz.New(f.AuthorizationMode, source, bootstrap.NodeRules(), a.metrics.Access)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-mode: %w", err)
 	}
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
-		Extensions: admission.Extensions(ctx, source, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
+		Metrics:    a.metrics.Admission,
+		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	if err != nil {
 		return nil, err
@@ -211,6 +218,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if a.aggregated, err = a.newAggregator(resources, documents); err != nil {
 		return nil, err
 	}
+	a.metrics.MustRegister(a.aggregated)
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
@@ -218,7 +226,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
-		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(),
+		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
 	}); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/controllers/all"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // ControllerManager runs all controllers, while it leads.
@@ -57,15 +58,22 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 // RunWith runs the controllers with clients of the given provider, and the
 // server of their health.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
+	c := newCounts()
+	provider, err := c.of(provider)
+	if err != nil {
+		return err
+	}
 	own, err := provider.As("system:kube-controller-manager", "system:authenticated")
 	if err != nil {
 		return err
 	}
+	election := m.Leader
+	election.Observe = c.leads
 	runner := controller.Runner{
 		Provider: provider, Controllers: all.Controllers(), Options: m.Options, Informers: ctx,
 	}
-	return together(ctx,
-		func(ctx context.Context) error { return leader.Run(ctx, m.Leader, own.Kubernetes, runner.Run) },
-		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own) },
+	return together(metrics.WithQueues(ctx, c.queues),
+		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
+		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own, c) },
 	)
 }

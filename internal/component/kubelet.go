@@ -147,6 +147,13 @@ func (k *Kubelet) Validate() error {
 
 // Config works out what a kubelet is made from.
 func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
+	counts := newCounts()
+	if provider != nil {
+		var err error
+		if provider, err = counts.of(provider); err != nil {
+			return kubelet.Config{}, err
+		}
+	}
 	configuration, err := k.merged()
 	if err != nil {
 		return kubelet.Config{}, err
@@ -155,7 +162,7 @@ func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
 	if err != nil {
 		return kubelet.Config{}, err
 	}
-	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration}
+	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration, Metrics: counts.Registry}
 	for _, s := range k.NodeIPs {
 		ip := net.ParseIP(s)
 		if ip == nil {

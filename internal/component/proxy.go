@@ -75,6 +75,10 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if p.NodeName, err = hostName(p.NodeName); err != nil {
 		return err
 	}
+	c := newCounts()
+	if provider, err = c.of(provider); err != nil {
+		return err
+	}
 	own, err := provider.As("system:kube-proxy", "system:authenticated")
 	if err != nil {
 		return err
@@ -82,7 +86,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	return proxy.New(proxy.Config{
 		Client: own, NodeName: p.NodeName, Backend: backend, Mode: p.Mode,
 		HealthzAddress: listenAddress(p.HealthzAddr, p.HealthzPort),
-		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort),
+		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort), Metrics: c.Registry,
 	}).Run(ctx)
 }
 

@@ -47,15 +47,22 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // RunWith schedules with a client of the given provider, and serves its health.
 func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error {
+	c := newCounts()
+	provider, err := c.of(provider)
+	if err != nil {
+		return err
+	}
 	own, err := provider.As("system:kube-scheduler", "system:authenticated")
 	if err != nil {
 		return err
 	}
+	election, measure := s.Leader, scheduler.NewMetrics(c.Registry)
+	election.Observe = c.leads
 	work := func(ctx context.Context) error {
-		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64()}).Run(ctx)
+		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64(), Metrics: measure}).Run(ctx)
 	}
 	return together(ctx,
-		func(ctx context.Context) error { return leader.Run(ctx, s.Leader, own.Kubernetes, work) },
-		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own) },
+		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
+		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own, c) },
 	)
 }

@@ -12,9 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
@@ -62,8 +59,8 @@ func (s *Serving) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
 }
 
-// run serves until ctx ends. own is the component's identity.
-func (s *Serving) run(ctx context.Context, component string, own *client.Client) error {
+// run serves until ctx ends. own is the component's identity, c what it counts.
+func (s *Serving) run(ctx context.Context, component string, own *client.Client, c *counts) error {
 	if s.Port == 0 {
 		<-ctx.Done()
 		return nil
@@ -82,7 +79,7 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client)
 		return err
 	}
 	server := &http.Server{
-		Handler: access.guard(s.handlers()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
+		Handler: access.guard(s.handlers(c)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
 	}
 	return together(ctx, access.run, func(ctx context.Context) error {
@@ -95,12 +92,13 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client)
 	})
 }
 
-func (s *Serving) handlers() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handlers := map[string]http.Handler{"/metrics": promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		handlers[path] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+func (s *Serving) handlers(c *counts) http.Handler {
+	handlers := map[string]http.Handler{"/metrics": c.Handler(), "/metrics/slis": c.checks.Handler()}
+	for _, kind := range []string{"healthz", "livez", "readyz"} {
+		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c.checks.Observe(kind, "ping", nil)
+			_, _ = io.WriteString(w, "ok")
+		})
 	}
 	if s.Profiling {
 		addProfiles(handlers)

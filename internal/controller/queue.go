@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // ErrStale is what a sync function returns when the cache does not show yet
@@ -25,6 +27,7 @@ type Queue[K comparable] struct {
 	name  string
 	sync  func(context.Context, K) error
 	queue workqueue.TypedRateLimitingInterface[K]
+	count *metrics.Queue
 }
 
 // Key names an object: "namespace/name", or "name" if it has no namespace.
@@ -40,11 +43,18 @@ func NewQueue[K comparable](name string, sync func(context.Context, K) error) *Q
 // NewQueueWithin makes a queue like NewQueue whose longest delay between two
 // tries is longest.
 func NewQueueWithin[K comparable](name string, longest time.Duration, sync func(context.Context, K) error) *Queue[K] {
-	return &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	waiting := &line[K]{}
+	// without a name it keeps no metrics, for which it would wake up twice a second
+	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: waiting})
+	q := &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, longest),
-		// without a name it keeps no metrics, for which it would wake up twice a second
-		workqueue.TypedRateLimitingQueueConfig[K]{},
+		workqueue.TypedRateLimitingQueueConfig[K]{
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: plain}),
+		},
 	)}
+	q.count = metrics.NewQueue(name, q.queue.Len)
+	waiting.count = q.count
+	return q
 }
 
 // Add asks for a key to be reconciled now.
@@ -52,7 +62,10 @@ func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
 
 // AddAfter asks for a key to be reconciled after a delay. Of several delays
 // pending for one key the shortest wins.
-func (q *Queue[K]) AddAfter(key K, delay time.Duration) { q.queue.AddAfter(key, delay) }
+func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
+	q.count.Retried()
+	q.queue.AddAfter(key, delay)
+}
 
 // Len is the number of keys that wait for a worker.
 func (q *Queue[K]) Len() int { return q.queue.Len() }
@@ -63,6 +76,8 @@ func (q *Queue[K]) Workers(n int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, q.queue.ShutDown)
 		defer stop()
+		hide := metrics.ShowQueue(ctx, q.count)
+		defer hide()
 		var workers sync.WaitGroup
 		for range max(n, 1) {
 			workers.Go(func() {
@@ -82,6 +97,8 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 		return false
 	}
 	defer q.queue.Done(key)
+	end := q.count.Work()
+	defer end()
 	log := klog.FromContext(ctx)
 	err := q.reconcile(ctx, key)
 	switch {
@@ -90,12 +107,17 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err), errors.Is(err, ErrStale):
 		log.V(4).Info("Object changed meanwhile, trying again", "queue", q.name, "key", key, "err", err)
-		q.queue.AddRateLimited(key)
+		q.retry(key)
 	default:
 		log.Error(err, "Sync failed, trying again", "queue", q.name, "key", key, "tries", q.queue.NumRequeues(key)+1)
-		q.queue.AddRateLimited(key)
+		q.retry(key)
 	}
 	return true
+}
+
+func (q *Queue[K]) retry(key K) {
+	q.count.Retried()
+	q.queue.AddRateLimited(key)
 }
 
 func (q *Queue[K]) reconcile(ctx context.Context, key K) (err error) {

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,10 @@ type provider struct {
 	client *client.Client
 	mu     sync.Mutex
 	users  []string
+}
+
+func (p *provider) Through(func(http.RoundTripper) http.RoundTripper) (client.Provider, error) {
+	return p, nil
 }
 
 func (p *provider) As(user string, _ ...string) (*client.Client, error) {

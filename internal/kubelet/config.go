@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	registry "github.com/coracle-io/coracle/internal/metrics"
 )
 
 // Config is all that a kubelet is made from.
@@ -53,6 +54,8 @@ type Config struct {
 	// ClientCAs verify the API server's client certificate; nil reads
 	// Configuration.Authentication.X509.ClientCAFile.
 	ClientCAs func() *x509.CertPool
+	// Metrics is what /metrics shows; nil is a registry of its own.
+	Metrics *registry.Registry
 	// Authenticator and Authorizer override those made from Configuration.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer

@@ -35,6 +35,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
+	registry "github.com/coracle-io/coracle/internal/metrics"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
@@ -82,6 +83,9 @@ func New(config Config) (*Kubelet, error) {
 	if err := config.Default(); err != nil {
 		return nil, err
 	}
+	if config.Metrics == nil {
+		config.Metrics = registry.NewRegistry()
+	}
 	k := &Kubelet{
 		config:  config,
 		runtime: config.Runtime,
@@ -90,7 +94,7 @@ func New(config Config) (*Kubelet, error) {
 		lost:    make(chan *cri.Summary, 64),
 		workers: make(map[types.UID]*worker),
 		mirrors: make(map[string]*v1.Pod),
-		metrics: newMetrics(),
+		metrics: newMetrics(config.Metrics),
 	}
 	capacity, err := config.Machine.Capacity()
 	if err != nil {

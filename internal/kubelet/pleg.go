@@ -38,6 +38,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 	}()
 	var last map[types.UID]*cri.Summary
 	period := time.Duration(0)
+	var listed time.Time
 	timer := time.NewTimer(period)
 	defer timer.Stop()
 	for {
@@ -64,6 +65,10 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			}
 		case <-timer.C:
 			began := time.Now()
+			if !listed.IsZero() {
+				k.metrics.relistInterval.Observe(began.Sub(listed).Seconds())
+			}
+			listed = began
 			now, err := cri.List(ctx, k.runtime)
 			k.metrics.relist.Observe(time.Since(began).Seconds())
 			if err != nil {

@@ -1,5 +1,3 @@
-// Package metrics counts what the API server does, under upstream's names, for
-// Prometheus.
 package metrics
 
 import (
@@ -10,135 +8,180 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Request is what is counted of one answered API request.
+// Request says which requests are counted together.
 type Request struct {
 	Verb                          string // of the API: get, list, create, ...
 	Group, Version                string
 	Resource, Subresource         string
 	Namespaced, Named, IsResource bool
+	Apply                         bool // a patch that applies
 	DryRun                        bool
 	Code                          int
 }
 
+// Answer is what one request took.
+type Answer struct {
+	Latency time.Duration
+	// Elsewhere is the part of Latency that users' webhooks took.
+	Elsewhere time.Duration
+	Read      int // bytes of the request's body
+	Written   int // bytes of the response's body
+	// Dropped says that the server ended the request to protect itself.
+	Dropped bool
+	// Deprecated says that the version asked for is, and Removed names the
+	// release without it, as 1.40, if that is known.
+	Deprecated bool
+	Removed    string
+}
+
 // Requests counts API requests. Its methods may be called from any goroutine.
 type Requests struct {
-	registry *prometheus.Registry
-	total    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	size     *prometheus.HistogramVec
-	series   sync.Map // Request to *series: finding a series by its labels costs more than counting
+	total       *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	sli         *prometheus.HistogramVec
+	written     *prometheus.HistogramVec
+	read        *prometheus.HistogramVec
+	longRunning *prometheus.GaugeVec
+	dropped     *prometheus.CounterVec
+	deprecated  *prometheus.GaugeVec
+	series      sync.Map // Request to *series: finding a series by its labels costs more than counting
 }
 
-// series are the metrics of requests that are alike.
+// series are the metrics of requests that are alike; nil for what does not
+// apply to them.
 type series struct {
-	total    prometheus.Counter
-	duration prometheus.Observer
-	size     prometheus.Observer // nil for requests that are not about resources
+	total                        prometheus.Counter
+	duration, sli, read, written prometheus.Observer
 }
 
-// NewRequests returns metrics that count requests; inFlight, if not nil, is
-// asked how many reading and changing requests are being served.
-func NewRequests(inFlight func() (reading, mutating int64)) *Requests {
-	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
-	m := &Requests{
-		registry: prometheus.NewRegistry(),
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total",
-			Help: "API requests by verb, resource, scope and HTTP response code.",
-		}, append(labels[:len(labels):len(labels)], "code")),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_duration_seconds",
-			Help:    "Response latency in seconds by verb, resource and scope.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
-		}, labels),
-		size: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_response_sizes",
-			Help:    "Response size in bytes by verb, resource and scope.",
-			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+func newRequests(r *Registry) *Requests {
+	kind := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
+	dry := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	latency := []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+	return &Requests{
+		total: r.counter("apiserver_request_total", stable+"Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+			append(dry[:len(dry):len(dry)], "code")...),
+		duration: r.histogram("apiserver_request_duration_seconds", stable+"Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			latency, dry...),
+		sli: r.histogram("apiserver_request_sli_duration_seconds", alpha+"Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
+			latency[2:], kind...),
+		written: r.histogram("apiserver_response_sizes", stable+"Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			prometheus.ExponentialBuckets(1000, 10, 7), kind...),
+		read: r.histogram("apiserver_request_body_size_bytes", alpha+"Apiserver request body size in bytes broken out by resource and verb.",
+			prometheus.LinearBuckets(50000, 100000, 31), "group", "resource", "verb"),
+		longRunning: r.gauge("apiserver_longrunning_requests", stable+"Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+			kind...),
+		dropped: r.counter("apiserver_request_terminations_total", alpha+"Number of requests which apiserver terminated in self-defense.",
+			append(kind[:len(kind):len(kind)], "code")...),
+		deprecated: r.gauge("apiserver_requested_deprecated_apis", stable+"Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+			"group", "version", "resource", "subresource", "removed_release"),
 	}
-	m.registry.MustRegister(m.total, m.duration, m.size, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if inFlight != nil {
-		m.registry.MustRegister(inFlightGauge("mutating", func() float64 { _, n := inFlight(); return float64(n) }),
-			inFlightGauge("readOnly", func() float64 { n, _ := inFlight(); return float64(n) }))
-	}
-	return m
-}
-
-func inFlightGauge(kind string, value func() float64) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "apiserver_current_inflight_requests",
-		Help:        "Requests being served, by kind.",
-		ConstLabels: prometheus.Labels{"request_kind": kind},
-	}, value)
-}
-
-// Register adds further metrics to what Handler serves.
-func (m *Requests) Register(c ...prometheus.Collector) { m.registry.MustRegister(c...) }
-
-// Handler serves the metrics.
-func (m *Requests) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // Observe counts one request.
-func (m *Requests) Observe(r Request, latency time.Duration, size int) {
-	r.Verb = metricVerb(r.Verb)
+func (m *Requests) Observe(r Request, a Answer) {
 	found, ok := m.series.Load(r)
 	if !ok {
 		found, _ = m.series.LoadOrStore(r, m.newSeries(r))
+		if a.Deprecated {
+			m.deprecated.WithLabelValues(r.Group, r.Version, r.Resource, r.Subresource, a.Removed).Set(1)
+		}
 	}
 	s := found.(*series)
 	s.total.Inc()
-	s.duration.Observe(latency.Seconds())
-	if s.size != nil {
-		s.size.Observe(float64(size))
+	s.duration.Observe(a.Latency.Seconds())
+	if s.sli != nil {
+		s.sli.Observe((a.Latency - a.Elsewhere).Seconds())
+	}
+	if s.written != nil {
+		s.written.Observe(float64(a.Written))
+	}
+	if s.read != nil && a.Read > 0 {
+		s.read.Observe(float64(a.Read))
+	}
+	if a.Dropped {
+		m.dropped.WithLabelValues(append(r.labels(), strconv.Itoa(r.Code))...).Inc()
 	}
 }
 
+// Begin counts a long-running request until end is called.
+func (m *Requests) Begin(r Request) (end func()) {
+	g := m.longRunning.WithLabelValues(r.labels()...)
+	g.Inc()
+	return g.Dec
+}
+
 func (m *Requests) newSeries(r Request) *series {
-	verb, scope, dryRun := r.Verb, r.scope(), ""
+	labels := r.labels()
+	dry := []string{labels[0], ""}
 	if r.DryRun {
-		dryRun = "All"
+		dry[1] = "All"
 	}
-	labels := []string{verb, dryRun, r.Group, r.Version, r.Resource, r.Subresource, scope, "apiserver"}
+	dry = append(dry, labels[1:]...)
 	s := &series{
-		total:    m.total.WithLabelValues(append(labels, strconv.Itoa(r.Code))...),
-		duration: m.duration.WithLabelValues(labels...),
+		total:    m.total.WithLabelValues(append(dry, strconv.Itoa(r.Code))...),
+		duration: m.duration.WithLabelValues(dry...),
 	}
-	if r.IsResource {
-		s.size = m.size.WithLabelValues(verb, r.Group, r.Version, r.Resource, r.Subresource, scope, "apiserver")
+	if !r.DryRun {
+		s.sli = m.sli.WithLabelValues(labels...)
+	}
+	if !r.IsResource {
+		return s
+	}
+	switch labels[0] {
+	case http.MethodGet, "LIST":
+		s.written = m.written.WithLabelValues(labels...)
+	case http.MethodPost, http.MethodPut, http.MethodPatch, "APPLY", http.MethodDelete, "DELETECOLLECTION":
+		s.read = m.read.WithLabelValues(r.Group, r.Resource, strings.Replace(r.Verb, "collection", "_collection", 1))
 	}
 	return s
 }
 
-// metricVerb is how upstream's metrics name a verb.
-func metricVerb(verb string) string {
-	switch verb {
-	case "create":
-		return "POST"
-	case "update":
-		return "PUT"
-	case "get", "list", "watch", "patch", "delete", "deletecollection", "post", "put", "head", "options":
-		return strings.ToUpper(verb)
-	case "proxy":
+// labels are verb, group, version, resource, subresource, scope, component.
+func (r Request) labels() []string {
+	return []string{r.verb(), r.Group, r.Version, r.Resource, r.Subresource, r.scope(), "apiserver"}
+}
+
+// verb is how upstream's metrics name the verb.
+func (r Request) verb() string {
+	switch {
+	case r.Apply:
+		return "APPLY"
+	case r.IsResource && reachesIn(r.Subresource):
 		return "CONNECT"
+	}
+	switch r.Verb {
+	case "create":
+		return http.MethodPost
+	case "update":
+		return http.MethodPut
+	case "head":
+		return http.MethodGet
+	case "get", "list", "watch", "patch", "delete", "deletecollection", "post", "put", "proxy":
+		return strings.ToUpper(r.Verb)
 	}
 	return "other"
 }
 
+// reachesIn says of a subresource that it leads into a node or a pod.
+func reachesIn(subresource string) bool {
+	switch subresource {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return false
+}
+
 func (r Request) scope() string {
 	switch {
-	case !r.IsResource:
-		return ""
-	case r.Named || r.Verb == "POST":
+	case r.Named || r.Verb == "create":
 		return "resource"
 	case r.Namespaced:
 		return "namespace"
+	case r.IsResource:
+		return "cluster"
 	}
-	return "cluster"
+	return ""
 }

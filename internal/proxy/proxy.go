@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	registry "github.com/coracle-io/coracle/internal/metrics"
 )
 
 // Backend makes the kernel do what Rules say.
@@ -45,6 +46,8 @@ type Config struct {
 	// Upstream's are 0.0.0.0:10256 and 127.0.0.1:10249.
 	HealthzAddress string
 	MetricsAddress string
+	// Metrics is what MetricsAddress shows; nil is a registry of its own.
+	Metrics *registry.Registry
 	// CheckPeriod is how often the kernel is compared with what it should
 	// hold (30 s if 0), RetryPeriod the wait after a failure (1 s if 0).
 	CheckPeriod time.Duration
@@ -67,7 +70,10 @@ func New(config Config) *Proxy {
 	if config.RetryPeriod == 0 {
 		config.RetryPeriod = time.Second
 	}
-	return &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics()}
+	if config.Metrics == nil {
+		config.Metrics = registry.NewRegistry()
+	}
+	return &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics)}
 }
 
 // Run applies the cluster's Services until ctx ends. The rules stay in the

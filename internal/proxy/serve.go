@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/klog/v2"
 )
 
@@ -60,27 +59,25 @@ func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // metrics has upstream's names.
 type metrics struct {
-	registry    *prometheus.Registry
 	duration    prometheus.Histogram
 	lastApplied prometheus.Gauge
 	failed      prometheus.Counter
 }
 
-func newMetrics() *metrics {
+func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubeproxy_sync_proxy_rules_duration_seconds", Help: "SyncProxyRules latency in seconds",
+			Name: "kubeproxy_sync_proxy_rules_duration_seconds", Help: "[ALPHA] SyncProxyRules latency in seconds",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", Help: "The last time proxy rules were successfully synced",
+			Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", Help: "[ALPHA] The last time proxy rules were successfully synced",
 		}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "Cumulative proxy nftables sync failures",
+			Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "[ALPHA] Cumulative proxy nftables sync failures",
 		}),
 	}
-	m.registry.MustRegister(m.duration, m.lastApplied, m.failed)
+	r.MustRegister(m.duration, m.lastApplied, m.failed)
 	return m
 }
 
@@ -101,7 +98,7 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	healthz.Handle("/healthz", p.health)
 	healthz.Handle("/livez", p.health)
 	metrics := http.NewServeMux()
-	metrics.Handle("/metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
+	metrics.Handle("/metrics", p.config.Metrics.Handler())
 	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })
 	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, p.config.Mode) })
 	for _, server := range []struct {

@@ -41,6 +41,18 @@ func newCache(selectors func(*v1.Pod) []framework.Matcher) *clusterCache {
 	return c
 }
 
+// size counts the nodes, the pods on them and the assumed ones among those.
+func (c *clusterCache) size() (nodes, pods, assumed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pods {
+		if p.assumed {
+			assumed++
+		}
+	}
+	return len(c.cluster.Nodes), len(c.pods), assumed
+}
+
 func (c *clusterCache) node(name string) *framework.Node {
 	n, ok := c.nodes[name]
 	if !ok {

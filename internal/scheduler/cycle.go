@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
@@ -13,6 +14,15 @@ import (
 type profile struct {
 	filters []framework.Filter
 	scores  []all.WeightedScore
+	// observe, if set, is told how long all plugins of an extension point took.
+	observe func(point string, ok bool, took time.Duration)
+}
+
+// took tells how long an extension point took, which began then.
+func (p *profile) took(point string, ok bool, began time.Time) {
+	if p.observe != nil {
+		p.observe(point, ok, time.Since(began))
+	}
 }
 
 // fitError says why no node can take a pod. Its text is upstream's.
@@ -50,14 +60,19 @@ func (e *fitError) plugins() []string {
 // the search for feasible nodes begins; next is where the next one should,
 // so that every node gets its turn when only a sample is looked at.
 func (p *profile) choose(pod *framework.Pod, cluster *framework.Cluster, start int, random *rand.Rand) (best *framework.Node, next int, err error) {
+	began := time.Now()
 	feasible, failures, next := p.feasible(pod, cluster, start)
+	p.took("Filter", len(feasible) > 0, began)
 	switch len(feasible) {
 	case 0:
 		return nil, next, &fitError{nodes: len(cluster.Nodes), failures: failures}
 	case 1:
 		return feasible[0], next, nil
 	}
-	return pick(feasible, p.rate(pod, cluster, feasible), random), next, nil
+	began = time.Now()
+	ratings := p.rate(pod, cluster, feasible)
+	p.took("Score", true, began)
+	return pick(feasible, ratings, random), next, nil
 }
 
 // feasible returns enough nodes that pass every filter, or why none does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,8 +44,11 @@ func (s *Scheduler) makeRoom(ctx context.Context, it *item, unfit *fitError) str
 		s.cache.mu.Unlock()
 		return "not eligible due to a terminating pod on the nominated node"
 	}
+	s.metrics.preemptions.Inc()
+	began := time.Now()
 	c, why := s.profile.preempt(it.pod, &s.cache.cluster, unfit, s.protected)
 	s.cache.mu.Unlock()
+	s.metrics.point("PostFilter", s.name, c != nil, time.Since(began))
 	if c == nil {
 		return why
 	}
@@ -52,6 +56,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, it *item, unfit *fitError) str
 		klog.FromContext(ctx).Error(err, "Preemption failed", "pod", klog.KObj(it.pod.Pod), "node", c.node)
 		return ""
 	}
+	s.metrics.victims.Observe(float64(len(c.victims)))
 	it.nominated = c.node
 	return ""
 }

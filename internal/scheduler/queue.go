@@ -30,6 +30,7 @@ const (
 //	       waiting ◄──event── unschedulable
 type item struct {
 	pod      *framework.Pod
+	since    time.Time // when it first came
 	added    time.Time // when it became active, for the order
 	ready    time.Time // when its back-off ends
 	attempts int
@@ -44,6 +45,8 @@ type item struct {
 // queue orders the pods to schedule: highest priority first, then oldest.
 type queue struct {
 	clock clock.WithTicker
+	// incoming is told which of the queues a pod came into, and why.
+	incoming func(queue, event string)
 
 	mu            sync.Mutex // guards everything below
 	active        itemHeap
@@ -57,6 +60,7 @@ type queue struct {
 func newQueue(c clock.WithTicker) *queue {
 	return &queue{
 		clock:         c,
+		incoming:      func(string, string) {},
 		active:        itemHeap{less: byPriority},
 		waiting:       itemHeap{less: func(a, b *item) bool { return a.ready.Before(b.ready) }},
 		unschedulable: map[types.UID]*item{},
@@ -79,11 +83,15 @@ func (q *queue) set(pod *v1.Pod) {
 	defer q.mu.Unlock()
 	it, ok := q.places[pod.UID]
 	if !ok {
-		it = &item{}
+		it = &item{since: q.clock.Now()}
 		q.places[pod.UID] = it
+		q.incoming("active", "PodAdd")
 	} else if it.pod.Pod.Generation == pod.Generation && mapsEqual(it.pod.Pod.Labels, pod.Labels) {
 		it.pod.Pod = pod // only its status changed
 		return
+	}
+	if ok {
+		q.incoming("active", "PodUpdate")
 	}
 	q.take(it)
 	it.pod = framework.NewPod(pod)
@@ -160,16 +168,18 @@ func (q *queue) giveBack(it *item, plugins []string) {
 	q.places[uid] = it
 	if plugins == nil || it.popped != q.moves {
 		heap.Push(&q.waiting, it)
+		q.incoming("backoff", "ScheduleAttemptFailure")
 		q.wake()
 		return
 	}
+	q.incoming("unschedulable", "ScheduleAttemptFailure")
 	it.index = -1
 	q.unschedulable[uid] = it
 }
 
 // move tells of an event that could help the pods that one of the given
 // plugins refused; nil is all of them.
-func (q *queue) move(plugins []string) {
+func (q *queue) move(event string, plugins []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.moves++
@@ -183,8 +193,10 @@ func (q *queue) move(plugins []string) {
 		moved = true
 		if it.ready.After(now) {
 			heap.Push(&q.waiting, it)
+			q.incoming("backoff", event)
 		} else {
 			q.push(it, now)
+			q.incoming("active", event)
 		}
 	}
 	if moved {
@@ -196,13 +208,31 @@ func (q *queue) move(plugins []string) {
 func (q *queue) release(now time.Time) {
 	for q.waiting.Len() > 0 && !q.waiting.items[0].ready.After(now) {
 		q.push(heap.Pop(&q.waiting).(*item), now)
+		q.incoming("active", "BackoffComplete")
 	}
 	for uid, it := range q.unschedulable {
 		if now.Sub(it.parked) >= maxUnschedulable {
 			delete(q.unschedulable, uid)
 			q.push(it, now)
+			q.incoming("active", "UnschedulableTimeout")
 		}
 	}
+}
+
+// waitingPods is how many pods are in each of the queues, and how many each
+// plugin refused.
+func (q *queue) waitingPods() (active, backoff, unschedulable int, refused map[string]int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	refused = map[string]int{}
+	for _, it := range q.unschedulable {
+		for _, p := range it.plugins {
+			if p != anyNode {
+				refused[p]++
+			}
+		}
+	}
+	return q.active.Len(), q.waiting.Len(), len(q.unschedulable), refused
 }
 
 func (q *queue) activate(it *item) {

@@ -15,7 +15,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +46,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Seed decides between equally good nodes.
 	Seed uint64
+	// Metrics counts what it does; nil counts nowhere.
+	Metrics *Metrics
 }
 
 // Scheduler assigns the pods of one scheduler name.
@@ -55,7 +59,9 @@ type Scheduler struct {
 	queue   *queue
 	random  *rand.Rand
 	events  events.EventRecorder
-	start   int // where the search for nodes goes on
+	metrics *Metrics
+	gated   sync.Map // the UIDs of the pods that wait for their gates
+	start   int      // where the search for nodes goes on
 	// protected reports whether a disruption budget forbids a pod's eviction.
 	protected func(*v1.Pod) bool
 }
@@ -68,16 +74,25 @@ func New(c Config) *Scheduler {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	return &Scheduler{
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	name := c.Name
+	s := &Scheduler{
 		client:  c.Client,
-		name:    c.Name,
-		profile: &profile{filters: all.Filters(), scores: all.Scores()},
-		cache:   newCache(selectorsFrom(c.Client.Informers)),
-		queue:   newQueue(c.Clock),
-		random:  rand.New(rand.NewPCG(c.Seed, 0)),
+		name:    name,
+		metrics: c.Metrics,
+		profile: &profile{filters: all.Filters(), scores: all.Scores(), observe: func(point string, ok bool, took time.Duration) {
+			c.Metrics.point(point, name, ok, took)
+		}},
+		cache:  newCache(selectorsFrom(c.Client.Informers)),
+		queue:  newQueue(c.Clock),
+		random: rand.New(rand.NewPCG(c.Seed, 0)),
 
 		protected: protectedBy(c.Client.Informers.Policy().V1().PodDisruptionBudgets().Lister()),
 	}
+	s.queue.incoming = func(queue, event string) { c.Metrics.incoming.WithLabelValues(queue, event).Inc() }
+	return s
 }
 
 // Run schedules until ctx ends. It returns once everything it started has ended.
@@ -96,6 +111,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.watch(ctx, &wait); err != nil {
 		return err
 	}
+	defer s.metrics.show(s)()
 	klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", s.name)
 	slots := make(chan struct{}, bindings)
 	for {
@@ -106,15 +122,18 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		if s.cache.holds(it.pod.Pod.UID) {
 			continue // an update made before the binding under way came late
 		}
+		began := time.Now()
 		node, err := s.decide(it.pod)
+		decided := time.Since(began)
+		s.metrics.algorithm.Observe(decided.Seconds())
 		if err != nil {
-			wait.Go(func() { s.refuse(ctx, it, err) })
+			wait.Go(func() { s.refuse(ctx, it, err, decided) })
 			continue
 		}
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			s.bind(ctx, it, node)
+			s.bind(ctx, it, node, began)
 		})
 	}
 }
@@ -132,14 +151,21 @@ func (s *Scheduler) decide(pod *framework.Pod) (string, error) {
 	return node.Name, nil
 }
 
-func (s *Scheduler) bind(ctx context.Context, it *item, node string) {
-	pod := it.pod.Pod
+// bind writes a decision, the search for which began then.
+func (s *Scheduler) bind(ctx context.Context, it *item, node string, began time.Time) {
+	running := s.metrics.goroutines.WithLabelValues("binding")
+	running.Inc()
+	defer running.Dec()
+	pod, binding := it.pod.Pod, time.Now()
 	log := klog.FromContext(ctx)
 	err := s.client.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
+	s.metrics.point("Bind", s.name, err == nil, time.Since(binding))
 	if err == nil {
+		s.metrics.attempted(scheduled, s.name, time.Since(began))
+		s.metrics.placed(it.attempts, s.queue.clock.Since(it.since))
 		log.V(2).Info("Bound pod", "pod", klog.KObj(pod), "node", node, "attempts", it.attempts)
 		s.events.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
 		return
@@ -148,18 +174,20 @@ func (s *Scheduler) bind(ctx context.Context, it *item, node string) {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || ctx.Err() != nil {
 		return // the pod is gone, or bound by someone else
 	}
+	s.metrics.attempted(failed, s.name, time.Since(began))
 	log.Error(err, "Binding failed", "pod", klog.KObj(pod), "node", node)
 	s.queue.giveBack(it, nil)
-	s.queue.move(nil)
+	s.queue.move("AssignedPodDelete", nil)
 }
 
 // refuse puts a pod that fits nowhere back and says why, in an event and in
-// the pod's condition.
-func (s *Scheduler) refuse(ctx context.Context, it *item, err error) {
+// the pod's condition. The decision took so long.
+func (s *Scheduler) refuse(ctx context.Context, it *item, err error, decided time.Duration) {
 	pod := it.pod.Pod
 	message := err.Error()
 	var unfit *fitError
 	if errors.As(err, &unfit) {
+		s.metrics.attempted(unschedulable, s.name, decided)
 		if unfit.nodes > 0 {
 			if why := s.makeRoom(ctx, it, unfit); why != "" {
 				message += " no new claims to deallocate, preemption: " + why + "."
@@ -167,6 +195,7 @@ func (s *Scheduler) refuse(ctx context.Context, it *item, err error) {
 		}
 		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
 	} else {
+		s.metrics.attempted(failed, s.name, decided)
 		s.queue.giveBack(it, nil)
 	}
 	klog.FromContext(ctx).V(3).Info("Pod fits nowhere", "pod", klog.KObj(pod), "reason", message)

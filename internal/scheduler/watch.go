@@ -67,6 +67,7 @@ func (s *Scheduler) watch(ctx context.Context, wait *sync.WaitGroup) error {
 func (s *Scheduler) unassignedHandler() cache.ResourceEventHandler {
 	take := func(obj any) {
 		pod := obj.(*v1.Pod)
+		s.gate(pod, len(pod.Spec.SchedulingGates) > 0 && pod.Spec.SchedulerName == s.name)
 		if pod.Spec.SchedulerName == s.name && len(pod.Spec.SchedulingGates) == 0 && pod.DeletionTimestamp == nil {
 			s.queue.set(pod)
 		} else {
@@ -78,9 +79,19 @@ func (s *Scheduler) unassignedHandler() cache.ResourceEventHandler {
 		UpdateFunc: func(_, obj any) { take(obj) },
 		DeleteFunc: func(obj any) {
 			if pod, ok := last(obj).(*v1.Pod); ok {
+				s.gate(pod, false)
 				s.queue.delete(pod.UID)
 			}
 		},
+	}
+}
+
+// gate notes whether a pod waits for its scheduling gates.
+func (s *Scheduler) gate(pod *v1.Pod, waits bool) {
+	if waits {
+		s.gated.Store(pod.UID, true)
+	} else {
+		s.gated.Delete(pod.UID)
 	}
 }
 
@@ -88,7 +99,7 @@ func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			s.cache.setPod(obj.(*v1.Pod))
-			s.queue.move(podThere)
+			s.queue.move("AssignedPodAdd", podThere)
 		},
 		UpdateFunc: func(old, obj any) {
 			before, pod := old.(*v1.Pod), obj.(*v1.Pod)
@@ -98,15 +109,15 @@ func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
 			s.cache.setPod(pod)
 			switch {
 			case pod.Status.Phase != before.Status.Phase, pod.Generation != before.Generation:
-				s.queue.move(podGone)
+				s.queue.move("AssignedPodUpdate", podGone)
 			case !mapsEqual(before.Labels, pod.Labels), before.DeletionTimestamp == nil && pod.DeletionTimestamp != nil:
-				s.queue.move(podThere)
+				s.queue.move("AssignedPodUpdate", podThere)
 			}
 		},
 		DeleteFunc: func(obj any) {
 			if pod, ok := last(obj).(*v1.Pod); ok {
 				s.cache.deletePod(pod.UID)
-				s.queue.move(podGone)
+				s.queue.move("AssignedPodDelete", podGone)
 			}
 		},
 	}
@@ -116,7 +127,7 @@ func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			s.cache.setNode(obj.(*v1.Node))
-			s.queue.move(nil)
+			s.queue.move("NodeAdd", nil)
 		},
 		UpdateFunc: func(old, obj any) {
 			before, node := old.(*v1.Node), obj.(*v1.Node)
@@ -124,13 +135,13 @@ func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 			if !mapsEqual(before.Labels, node.Labels) || before.Spec.Unschedulable != node.Spec.Unschedulable ||
 				!equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) ||
 				!equality.Semantic.DeepEqual(before.Status.Allocatable, node.Status.Allocatable) {
-				s.queue.move([]string{anyNode})
+				s.queue.move("NodeUpdate", []string{anyNode})
 			}
 		},
 		DeleteFunc: func(obj any) {
 			if node, ok := last(obj).(*v1.Node); ok {
 				s.cache.deleteNode(node.Name)
-				s.queue.move(podThere)
+				s.queue.move("NodeDelete", podThere)
 			}
 		},
 	}
@@ -140,7 +151,7 @@ func (s *Scheduler) namespaceHandler() cache.ResourceEventHandler {
 	take := func(obj any) {
 		ns := obj.(*v1.Namespace)
 		s.cache.setNamespace(ns.Name, ns.Labels)
-		s.queue.move(podThere)
+		s.queue.move("NamespaceUpdate", podThere)
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    take,

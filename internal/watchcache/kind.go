@@ -25,6 +25,22 @@ type Kind struct {
 	shared      atomic.Pointer[Snapshot] // of state; nil after a change
 	past        atomic.Pointer[Snapshot] // the last that SnapshotAt made, for the next page
 	undecodable atomic.Int64
+	received    atomic.Int64 // changes made visible
+	initial     atomic.Int64 // objects read while filling
+	fills       atomic.Int64
+}
+
+// Stats counts what a kind has been told.
+type Stats struct {
+	Events      int64 // changes, since the process began
+	Initial     int64 // objects that were there when it was filled
+	Fills       int64 // how often that was
+	Undecodable int64 // stored values that could not be decoded
+}
+
+// Stats returns the counts as of now.
+func (k *Kind) Stats() Stats {
+	return Stats{k.received.Load(), k.initial.Load(), k.fills.Load(), k.undecodable.Load()}
 }
 
 func newKind(c *Cache, r *resource.Resource) *Kind {
@@ -109,6 +125,7 @@ func (k *Kind) revisionAt(at Position, changes []change) int64 {
 func (k *Kind) commit(changes []change, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.received.Add(int64(len(changes)))
 	var touched []*log
 	events := make([]Event, len(changes))
 	for i, c := range changes {
@@ -161,6 +178,8 @@ func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int
 	for _, e := range entries {
 		s.load(e)
 	}
+	k.fills.Add(1)
+	k.initial.Add(int64(len(entries)))
 	k.loans.settle(revision)
 	k.mu.Lock()
 	defer k.mu.Unlock()

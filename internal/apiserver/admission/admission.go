@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // Config is what plugins work with.
@@ -39,6 +40,8 @@ type Config struct {
 	RBAC *rbac.Authorizer
 	// QuotaUpdater writes ResourceQuota statuses; nil turns enforcement off.
 	QuotaUpdater QuotaUpdater
+	// Metrics measures the plugins that may have to wait; nil measures none.
+	Metrics *metrics.Admission
 	// Extensions are plugins built elsewhere (webhooks, CEL policies), by
 	// name; they take their place in the order.
 	Extensions map[string]admission.Interface
@@ -102,6 +105,11 @@ type Chain struct {
 	config  *Config
 }
 
+// waiting are the plugins that may have to wait for others: the store, a
+// controller, users' servers and expressions. They are measured; what the
+// others do takes less time than measuring it.
+var waiting = []string{"NamespaceLifecycle", "ServiceAccount", "PodSecurity", "ResourceQuota"}
+
 var (
 	_ admission.MutationInterface   = (*Chain)(nil)
 	_ admission.ValidationInterface = (*Chain)(nil)
@@ -133,6 +141,9 @@ func New(c *Config) (*Chain, error) {
 		plugin, ok := c.Extensions[r.name]
 		if !ok && r.build != nil {
 			plugin = r.build(c)
+		}
+		if plugin != nil && c.Metrics != nil && slices.Contains(waiting, r.name) {
+			plugin = measure(plugin, c.Metrics.Plugin(r.name))
 		}
 		if plugin != nil {
 			chain.names = append(chain.names, r.name)

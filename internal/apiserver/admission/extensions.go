@@ -22,6 +22,7 @@ import (
 	"k8s.io/component-base/compatibility"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // Access is what the plugins for users' webhooks and policies need of the server.
@@ -41,23 +42,28 @@ type Access struct {
 // Extensions are the plugins that run users' webhooks and CEL policies, by
 // name, for Config.Extensions. They cost nothing until the first object of
 // their kind exists: then connect is called, once, and the plugin that has
-// work is started. It runs until ctx ends.
-func Extensions(ctx context.Context, source objects.Source, connect func() (*Access, error)) map[string]admission.Interface {
+// work is started. It runs until ctx ends. Plugins at work are measured by m,
+// unless it is nil.
+func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, connect func() (*Access, error)) map[string]admission.Interface {
 	access := sync.OnceValues(connect)
-	lazy := func(build func() (admission.Interface, error), kinds ...string) *extension {
-		return &extension{ctx: ctx, source: source, kinds: kinds, build: build, access: access}
+	lazy := func(name string, build func() (admission.Interface, error), kinds ...string) *extension {
+		e := &extension{ctx: ctx, source: source, kinds: kinds, build: build, access: access}
+		if m != nil {
+			e.metrics = m.Plugin(name)
+		}
+		return e
 	}
 	return map[string]admission.Interface{
-		"MutatingAdmissionWebhook": mutatingExtension{lazy(func() (admission.Interface, error) {
+		"MutatingAdmissionWebhook": mutatingExtension{lazy("MutatingAdmissionWebhook", func() (admission.Interface, error) {
 			return mutatingwebhook.NewMutatingWebhook(nil)
 		}, objects.MutatingWebhooks)},
-		"ValidatingAdmissionWebhook": validatingExtension{lazy(func() (admission.Interface, error) {
+		"ValidatingAdmissionWebhook": validatingExtension{lazy("ValidatingAdmissionWebhook", func() (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(nil)
 		}, objects.ValidatingWebhooks)},
-		"MutatingAdmissionPolicy": mutatingExtension{lazy(func() (admission.Interface, error) {
+		"MutatingAdmissionPolicy": mutatingExtension{lazy("MutatingAdmissionPolicy", func() (admission.Interface, error) {
 			return mutatingpolicy.NewPlugin(nil)
 		}, objects.MutatingPolicies, objects.MutatingPolicyBindings)},
-		"ValidatingAdmissionPolicy": validatingExtension{lazy(func() (admission.Interface, error) {
+		"ValidatingAdmissionPolicy": validatingExtension{lazy("ValidatingAdmissionPolicy", func() (admission.Interface, error) {
 			return validatingpolicy.NewPlugin(nil)
 		}, objects.ValidatingPolicies, objects.ValidatingPolicyBindings)},
 	}
@@ -71,6 +77,8 @@ type extension struct {
 	kinds  []string // all of them must have an object before there is work
 	build  func() (admission.Interface, error)
 	access func() (*Access, error)
+	// metrics measures the plugin; nil does not.
+	metrics *metrics.Plugin
 
 	mu     sync.RWMutex // guards plugin
 	plugin admission.Interface
@@ -92,6 +100,9 @@ func (e *extension) get() (admission.Interface, error) {
 	plugin, err := e.start()
 	if err != nil {
 		return nil, fmt.Errorf("starting the admission of %s: %w", e.kinds[0], err)
+	}
+	if e.metrics != nil {
+		plugin = measure(plugin, e.metrics)
 	}
 	e.plugin = plugin
 	return plugin, nil

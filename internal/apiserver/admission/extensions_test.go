@@ -51,7 +51,7 @@ func newExtensions(t *testing.T, m *objects.Memory, s *started, stored ...resour
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
-	return Extensions(ctx, m, func() (*Access, error) {
+	return Extensions(ctx, m, nil, func() (*Access, error) {
 		s.times++
 		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)

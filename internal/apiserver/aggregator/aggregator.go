@@ -24,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,6 +71,9 @@ type Config struct {
 	// Managers records who owns the fields of a status; nil records nothing.
 	Managers apiserver.FieldManagers
 	Clock    clock.Clock
+	// Unavailable counts how often an APIService became unavailable, by name
+	// and reason; nil counts nowhere.
+	Unavailable *prometheus.CounterVec
 	// Dial connects to the servers; nil is the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }

@@ -6,11 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -38,6 +41,9 @@ func (s *Server) report(ctx context.Context, e *watchcache.Entry, c apiregistrat
 	status := withCondition(have.Status.Conditions, c)
 	if status == nil {
 		return nil
+	}
+	if s.Unavailable != nil && c.Status != apiregistrationv1.ConditionTrue {
+		s.Unavailable.WithLabelValues(have.Name, c.Reason).Inc()
 	}
 	next := have.DeepCopy()
 	next.Status.Conditions = status
@@ -70,6 +76,27 @@ func withCondition(have []apiregistrationv1.APIServiceCondition, c apiregistrati
 		return next
 	}
 	return append(next, c)
+}
+
+var unavailableService = prometheus.NewDesc("aggregator_unavailable_apiservice", "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
+
+// Describe implements prometheus.Collector.
+func (*Server) Describe(out chan<- *prometheus.Desc) { out <- unavailableService }
+
+// Collect implements prometheus.Collector: which APIServices are unavailable.
+func (s *Server) Collect(out chan<- prometheus.Metric) {
+	kind := s.Cache.Kind(&resource.Resource{StoragePath: objects.APIServices})
+	if kind == nil {
+		return
+	}
+	kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+		value := 0.0
+		if !isAvailable(e.Object.(*apiregistrationv1.APIService)) {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(unavailableService, prometheus.GaugeValue, value, e.Name)
+		return true
+	})
 }
 
 func isAvailable(service *apiregistrationv1.APIService) bool {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -49,6 +50,10 @@ type Config struct {
 	// AnonymousPaths limits Anonymous to these paths; none is all paths.
 	AnonymousPaths []string
 
+	// CertificateLeft, if set, is told of each request with a client
+	// certificate for how long that is still good.
+	CertificateLeft func(time.Duration)
+
 	Audiences authenticator.Audiences
 	Objects   objects.Source
 	Clock     clock.PassiveClock
@@ -82,7 +87,7 @@ func New(c Config) (*Authenticators, error) {
 		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, c.FrontProxy.authenticator()))
 	}
 	if c.ClientCA != nil {
-		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, newCertificates(c.ClientCA, c.Clock)))
+		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, newCertificates(c.ClientCA, c.Clock, c.CertificateLeft)))
 	}
 	out := &Authenticators{}
 	if len(tokens) > 0 {

@@ -131,7 +131,7 @@ func TestCertificatesAreForgottenWithTheirAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	current := one.Cluster()
-	c := newCertificates(func() (cryptox509.VerifyOptions, bool) { return current.VerifyOptions() }, clock.RealClock{})
+	c := newCertificates(func() (cryptox509.VerifyOptions, bool) { return current.VerifyOptions() }, clock.RealClock{}, nil)
 	r := httptest.NewRequest("GET", "https://127.0.0.1/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*cryptox509.Certificate{admin.Leaf()}}
 	if _, ok, err := c.AuthenticateRequest(r); !ok {

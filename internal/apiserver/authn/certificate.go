@@ -22,6 +22,8 @@ type certificates struct {
 	verify x509.VerifyOptionFunc
 	slow   authenticator.Request
 	clock  clock.PassiveClock
+	// left is told of each request for how long its certificate is still good.
+	left func(time.Duration)
 
 	mu      sync.RWMutex // guards checked
 	checked map[*cryptox509.Certificate]checked
@@ -33,8 +35,11 @@ type checked struct {
 	response *authenticator.Response
 }
 
-func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock) *certificates {
-	return &certificates{verify: verify, clock: c, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion)}
+func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock, left func(time.Duration)) *certificates {
+	if left == nil {
+		left = func(time.Duration) {}
+	}
+	return &certificates{verify: verify, clock: c, left: left, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion)}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -52,12 +57,14 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 	known, hit := c.checked[leaf]
 	c.mu.RUnlock()
 	if hit && known.roots == options.Roots && now.Before(known.until) {
+		c.left(leaf.NotAfter.Sub(now))
 		return known.response, true, nil
 	}
 	response, ok, err := c.slow.AuthenticateRequest(req)
 	if err != nil || !ok {
 		return nil, false, err
 	}
+	c.left(leaf.NotAfter.Sub(now))
 	until := leaf.NotAfter
 	for _, intermediate := range req.TLS.PeerCertificates[1:] {
 		if intermediate.NotAfter.Before(until) {

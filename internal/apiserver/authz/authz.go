@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // Modes of --authorization-mode.
@@ -40,8 +41,9 @@ type Authorizer struct {
 }
 
 // New builds the modes in their order over the objects of source. nodeRules
-// are the rules of the cluster role system:node.
-func New(modes []string, source objects.Source, nodeRules []rbacv1.PolicyRule) (*Authorizer, error) {
+// are the rules of the cluster role system:node. m counts the decisions of
+// each mode; nil counts none.
+func New(modes []string, source objects.Source, nodeRules []rbacv1.PolicyRule, m *metrics.Access) (*Authorizer, error) {
 	if len(modes) == 0 {
 		return nil, fmt.Errorf("--authorization-mode: give at least one of %q", Modes)
 	}
@@ -71,6 +73,9 @@ func New(modes []string, source objects.Source, nodeRules []rbacv1.PolicyRule) (
 			resolvers = append(resolvers, always)
 		default:
 			return nil, fmt.Errorf("--authorization-mode: %q is not a valid mode, use %q", mode, Modes)
+		}
+		if m != nil {
+			z = newCounted(z, m, mode)
 		}
 		chain = append(chain, union.NamedAuthorizer{AuthorizerName: mode, Authorizer: z})
 	}

@@ -28,6 +28,9 @@ type Options struct {
 	// Identity tells the instances apart; empty is the host's name and a
 	// random part. It has no flag.
 	Identity string
+	// Observe, if set, is told whether this instance leads: first that it does
+	// not. It has no flag.
+	Observe func(lease string, leads bool)
 }
 
 // DefaultOptions are the defaults for a component, whose lock is the Lease of
@@ -75,6 +78,10 @@ func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(co
 		}
 		identity = host + "_" + string(uuid.NewUUID())
 	}
+	if o.Observe == nil {
+		o.Observe = func(string, bool) {}
+	}
+	o.Observe(o.ResourceName, false)
 	lock, err := resourcelock.New(o.ResourceLock, o.ResourceNamespace, o.ResourceName, kube.CoreV1(), kube.CoordinationV1(),
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
@@ -120,8 +127,11 @@ func (t *term) run(ctx context.Context, o Options, lock resourcelock.Interface) 
 		ReleaseOnCancel: true,
 		Name:            o.ResourceName,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(led context.Context) { t.lead(ctx, led, end) },
-			OnStoppedLeading: func() {},
+			OnStartedLeading: func(led context.Context) {
+				o.Observe(o.ResourceName, true)
+				t.lead(ctx, led, end)
+			},
+			OnStoppedLeading: func() { o.Observe(o.ResourceName, false) },
 			OnNewLeader: func(identity string) {
 				klog.FromContext(ctx).V(1).Info("Leader observed", "lease", o.ResourceName, "leader", identity)
 			},

@@ -63,7 +63,7 @@ func start(t *testing.T) *client.Client {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	authorizer, err := authz.New([]string{"Node", "RBAC"}, source, bootstrap.NodeRules())
+	authorizer, err := authz.New([]string{"Node", "RBAC"}, source, bootstrap.NodeRules(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

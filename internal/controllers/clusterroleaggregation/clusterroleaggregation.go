@@ -37,7 +37,7 @@ type aggregator struct {
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
 	c := &aggregator{env: env, kube: env.Client.Kubernetes, roles: env.Client.Informers.Rbac().V1().ClusterRoles().Lister()}
-	c.queue = controller.NewQueue("clusterrole-aggregation", c.sync)
+	c.queue = controller.NewQueue("ClusterRoleAggregator", c.sync)
 	return c, nil
 }
 

@@ -64,7 +64,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		endpoints: core.Endpoints().Lister(),
 		triggers:  endpointsliceutil.NewTriggerTimeTracker(),
 	}
-	c.queue = controller.NewQueue("endpoints", c.sync)
+	c.queue = controller.NewQueue("endpoint", c.sync)
 	return c, nil
 }
 

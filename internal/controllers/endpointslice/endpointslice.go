@@ -67,7 +67,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(env.Options.MaxEndpointsPerSlice),
 		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
-	c.queue = controller.NewQueue("endpointslice", c.sync)
+	c.queue = controller.NewQueue("endpoint_slice", c.sync)
 	return c, nil
 }
 

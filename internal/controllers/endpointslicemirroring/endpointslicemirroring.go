@@ -57,7 +57,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
 		tracker:   endpointsliceutil.NewEndpointSliceTracker(),
 	}
-	c.queue = controller.NewQueue("endpointslicemirroring", c.sync)
+	c.queue = controller.NewQueue("endpoint_slice_mirroring", c.sync)
 	return c, nil
 }
 

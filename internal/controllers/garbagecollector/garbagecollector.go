@@ -74,8 +74,8 @@ func newCollector(env *controller.Env, objects metadata.Interface) *collector {
 		changed:  c.changed,
 		running:  map[schema.GroupVersionResource]*kinds.Monitor{},
 	}
-	c.queue = controller.NewQueue("garbage-collector", c.sync)
-	c.refresh = controller.NewQueueWithin("garbage-collector-resources", 30*time.Second, c.discover)
+	c.queue = controller.NewQueue("garbage_collector_attempt_to_delete", c.sync)
+	c.refresh = controller.NewQueueWithin("garbage_collector_resources", 30*time.Second, c.discover)
 	return c
 }
 

@@ -66,7 +66,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		env: env, kube: env.Client.Kubernetes, nodes: env.Client.Informers.Core().V1().Nodes().Lister(),
 		sets: sets, held: map[string][]netip.Prefix{},
 	}
-	c.queue = controller.NewQueue("node-ipam", c.sync)
+	c.queue = controller.NewQueue("cidrallocator_node", c.sync)
 	return c, nil
 }
 

@@ -78,7 +78,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 		granted: map[string]bool{},
 	}
-	c.queue = controller.NewQueue("node-lifecycle", c.sync)
+	c.queue = controller.NewQueue("node_lifecycle_controller", c.sync)
 	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 

@@ -64,7 +64,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		ceiling:  env.Options.TerminatedPodGCThreshold,
 		finished: sets.New[controller.Key](),
 	}
-	c.queue = controller.NewQueue("podgc", c.sync)
+	c.queue = controller.NewQueue("orphaned_pods_nodes", c.sync)
 	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 

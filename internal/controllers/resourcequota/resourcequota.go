@@ -61,7 +61,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 func newCounter(env *controller.Env, objects metadata.Interface) *counter {
 	c := &counter{env: env, quotas: env.Client.Informers.Core().V1().ResourceQuotas().Lister()}
 	c.watched = &watched{env: env, objects: objects, changed: c.objectChanged, running: map[schema.GroupResource]*kinds.Monitor{}}
-	c.queue = controller.NewQueueWithin("resourcequota", time.Minute, c.sync)
+	c.queue = controller.NewQueueWithin("resourcequota_primary", time.Minute, c.sync)
 	return c
 }
 

@@ -66,7 +66,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		configMaps: core.ConfigMaps().Lister(),
 		bundle:     string(bundle),
 	}
-	c.queue = controller.NewQueue("root-ca", c.sync)
+	c.queue = controller.NewQueue("root_ca_cert_publisher", c.sync)
 	return c, nil
 }
 

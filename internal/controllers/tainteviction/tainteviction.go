@@ -53,7 +53,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		env: env, kube: env.Client.Kubernetes, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(),
 		pending: map[controller.Key]bool{},
 	}
-	c.queue = controller.NewQueue("taint-eviction", c.sync)
+	c.queue = controller.NewQueue("noexec_taint_pod", c.sync)
 	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 

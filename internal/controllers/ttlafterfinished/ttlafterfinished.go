@@ -36,7 +36,7 @@ type reaper struct {
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
 	c := &reaper{env: env, kube: env.Client.Kubernetes, jobs: env.Client.Informers.Batch().V1().Jobs().Lister()}
-	c.queue = controller.NewQueue("ttl-after-finished", c.sync)
+	c.queue = controller.NewQueue("ttl_jobs_to_delete", c.sync)
 	return c, nil
 }
 

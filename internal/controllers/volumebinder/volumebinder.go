@@ -60,7 +60,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		volumes: informers.Core().V1().PersistentVolumes().Lister(),
 		classes: informers.Storage().V1().StorageClasses().Lister(),
 	}
-	c.queue = controller.NewQueue("persistentvolume-binder", c.sync)
+	c.queue = controller.NewQueue("claims", c.sync)
 	return c, nil
 }
 

@@ -28,7 +28,7 @@ func NewClasses(env *controller.Env) (controller.Controller, error) {
 	classes := env.Client.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := core.PersistentVolumeClaims(), core.PersistentVolumes()
 	kube := env.Client.Kubernetes.StorageV1().VolumeAttributesClasses()
-	queue := controller.NewQueue("vac-protection", func(ctx context.Context, name string) error {
+	queue := controller.NewQueue("vacprotection", func(ctx context.Context, name string) error {
 		class, err := classes.Lister().Get(name)
 		if apierrors.IsNotFound(err) {
 			return nil

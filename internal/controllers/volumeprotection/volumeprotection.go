@@ -77,7 +77,7 @@ func NewClaims(env *controller.Env) (controller.Controller, error) {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pvc-protection", func(ctx context.Context, key controller.Key) error {
+	queue := controller.NewQueue("pvcprotection", func(ctx context.Context, key controller.Key) error {
 		claim, err := claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -130,7 +130,7 @@ func NewClaims(env *controller.Env) (controller.Controller, error) {
 func NewVolumes(env *controller.Env) (controller.Controller, error) {
 	volumes := env.Client.Informers.Core().V1().PersistentVolumes()
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pv-protection", func(ctx context.Context, name string) error {
+	queue := controller.NewQueue("pvprotection", func(ctx context.Context, name string) error {
 		volume, err := volumes.Lister().Get(name)
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -49,7 +48,6 @@ func (t *text) write(w http.ResponseWriter) {
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	gauge := func(name, help string, value float64, labels prometheus.Labels) {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
 		g.Set(value)
@@ -69,11 +67,11 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", float64(pods), nil)
+	gauge("kubelet_running_pods", "[ALPHA] Number of pods that have a running pod sandbox", float64(pods), nil)
 	for state, n := range containers {
-		gauge("kubelet_running_containers", "Number of containers currently running", float64(n), prometheus.Labels{"container_state": state})
+		gauge("kubelet_running_containers", "[ALPHA] Number of containers currently running", float64(n), prometheus.Labels{"container_state": state})
 	}
-	gauge("kubelet_node_name", "The node's name. The count is always 1.", 1, prometheus.Labels{"node": s.config.NodeName})
+	gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.", 1, prometheus.Labels{"node": s.config.NodeName})
 	promhttp.HandlerFor(prometheus.Gatherers{registry, s.config.Metrics}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -31,6 +32,15 @@ const (
 type External struct {
 	*Store
 	client *clientv3.Client
+}
+
+// Size is how many bytes the database file of one of the members takes.
+func (e *External) Size(ctx context.Context) (int64, error) {
+	status, err := e.client.Status(ctx, e.client.Endpoints()[0])
+	if err != nil {
+		return 0, err
+	}
+	return status.DbSize, nil
 }
 
 // Dial connects to an external etcd cluster. It returns at once: a cluster

@@ -120,6 +120,9 @@ func (e *Embedded) sizes(ctx context.Context) (sizes, error) {
 	return s, nil
 }
 
+// Size is how many bytes the database file of this member takes.
+func (e *Embedded) Size(context.Context) (int64, error) { return e.server.Server.Backend().Size(), nil }
+
 // compactNow forgets all history. Watches that are behind have to begin anew.
 func (e *Embedded) compactNow(ctx context.Context) error {
 	revision, err := e.CurrentRevision(ctx)

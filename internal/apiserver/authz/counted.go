@@ -1,0 +1,35 @@
+package authz
+
+import (
+	"context"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/metrics"
+)
+
+// counted is an authorizer whose final decisions are counted.
+type counted struct {
+	authorizer.Authorizer
+	allowed, denied prometheus.Counter
+}
+
+func newCounted(z authorizer.Authorizer, m *metrics.Access, mode string) counted {
+	allowed, denied := m.Decisions(mode, strings.ToLower(mode))
+	return counted{z, allowed, denied}
+}
+
+// Authorize implements authorizer.Authorizer.
+func (c counted) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := c.Authorizer.Authorize(ctx, a)
+	switch decision {
+	case authorizer.DecisionAllow:
+		c.allowed.Inc()
+	case authorizer.DecisionDeny:
+		c.denied.Inc()
+	case authorizer.DecisionNoOpinion:
+	}
+	return decision, reason, err
+}

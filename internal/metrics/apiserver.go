@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// APIServer is what the API server counts.
+type APIServer struct {
+	*Registry
+	Requests  *Requests
+	Watches   *Watches
+	Access    *Access
+	Admission *Admission
+	Store     *Store
+	Checks    *Checks
+	// Unavailable counts how often an APIService became unavailable, by name
+	// and reason.
+	Unavailable *prometheus.CounterVec
+}
+
+// NewAPIServer returns the metrics of an API server.
+func NewAPIServer() *APIServer {
+	r := newRegistry(ofAPIServer)
+	return &APIServer{
+		Registry: r, Requests: newRequests(r), Watches: newWatches(r), Access: newAccess(r), Admission: newAdmission(r), Store: newStore(r), Checks: NewChecks(),
+		Unavailable: r.counter("aggregator_unavailable_apiservice_total", alpha+"Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", "name", "reason"),
+	}
+}
+
+// ofAPIServer says which of the libraries' metrics an API server shows: all
+// but those of other libraries' work queues, which this server does not have.
+func ofAPIServer(name string) bool { return !strings.HasPrefix(name, "workqueue_") }
+
+// InFlight shows how many reading and changing requests are being served.
+func (m *APIServer) InFlight(count func() (reading, mutating int64)) {
+	current := func(kind string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "apiserver_current_inflight_requests",
+			Help:        stable + "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+			ConstLabels: prometheus.Labels{"request_kind": kind},
+		}, value)
+	}
+	m.MustRegister(
+		current("mutating", func() float64 { _, n := count(); return float64(n) }),
+		current("readOnly", func() float64 { n, _ := count(); return float64(n) }),
+	)
+}
+
+// Watches counts what watches are sent.
+type Watches struct {
+	events *prometheus.CounterVec
+	sizes  *prometheus.HistogramVec
+}
+
+func newWatches(r *Registry) *Watches {
+	return &Watches{
+		events: r.counter("apiserver_watch_events_total", beta+"Number of events sent in watch clients", "group", "version", "resource"),
+		sizes:  r.histogram("apiserver_watch_events_sizes", beta+"Watch event size distribution in bytes", prometheus.ExponentialBuckets(1024, 2, 8), "group", "version", "resource"),
+	}
+}
+
+// Watched counts the events of one resource's watches.
+type Watched struct {
+	events prometheus.Counter
+	sizes  prometheus.Observer
+}
+
+// Of returns the counters of a resource.
+func (w *Watches) Of(group, version, resource string) Watched {
+	return Watched{w.events.WithLabelValues(group, version, resource), w.sizes.WithLabelValues(group, version, resource)}
+}
+
+// Sent counts one event of so many bytes.
+func (w Watched) Sent(bytes int) {
+	w.events.Inc()
+	w.sizes.Observe(float64(bytes))
+}

@@ -1,0 +1,165 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/metrics"
+)
+
+// page is what a scrape of the registry reads.
+func page(r *metrics.Registry) string {
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+func want(t *testing.T, page string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(page, "\n"+line+"\n") {
+			name, _, _ := strings.Cut(line, "{")
+			t.Errorf("missing: %s\nthere is:\n%s", line, grep(page, name))
+		}
+	}
+}
+
+func grep(page, name string) string {
+	var found []string
+	for line := range strings.SplitSeq(page, "\n") {
+		if strings.HasPrefix(line, name) {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+func TestRequests(t *testing.T) {
+	m := metrics.NewAPIServer()
+	pods := metrics.Request{Version: "v1", Resource: "pods", Namespaced: true, IsResource: true, Code: 200}
+	with := func(change func(*metrics.Request)) metrics.Request {
+		r := pods
+		change(&r)
+		return r
+	}
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb = "list" }), metrics.Answer{Latency: 70 * time.Millisecond, Written: 5000})
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb, r.Code = "create", 201 }), metrics.Answer{
+		Latency: 90 * time.Millisecond, Elsewhere: 80 * time.Millisecond, Read: 60_000,
+	})
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb, r.Named, r.Apply, r.DryRun = "patch", true, true, true }), metrics.Answer{})
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb, r.Named, r.Subresource = "get", true, "log" }), metrics.Answer{})
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb, r.Code = "list", 429 }), metrics.Answer{Dropped: true})
+	m.Requests.Observe(metrics.Request{Verb: "get", Subresource: "/livez", Code: 200}, metrics.Answer{})
+	m.Requests.Observe(with(func(r *metrics.Request) { r.Verb, r.Resource = "get", "endpoints" }), metrics.Answer{Deprecated: true, Removed: "1.40"})
+	end := m.Requests.Begin(with(func(r *metrics.Request) { r.Verb = "watch" }))
+	p := page(m.Registry)
+	end()
+	want(t, p,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="All",group="",resource="pods",scope="resource",subresource="",verb="APPLY",version="v1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="log",verb="CONNECT",version="v1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/livez",verb="GET",version=""} 1`,
+		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="POST",version="v1",le="0.05"} 0`,
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="pods",scope="resource",subresource="",verb="POST",version="v1",le="0.05"} 1`,
+		`apiserver_request_body_size_bytes_bucket{group="",resource="pods",verb="create",le="150000"} 1`,
+		`apiserver_response_sizes_bucket{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1",le="10000"} 2`,
+		`apiserver_request_terminations_total{code="429",component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_requested_deprecated_apis{group="",removed_release="1.40",resource="endpoints",subresource="",version="v1"} 1`,
+		`apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} 1`,
+	)
+	if strings.Contains(p, `apiserver_request_sli_duration_seconds_count{component="apiserver",group="",resource="pods",scope="resource",subresource="",verb="APPLY"`) {
+		t.Error("a dry run counts for the service level")
+	}
+	want(t, page(m.Registry), `apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} 0`)
+}
+
+func TestAccessAndAdmission(t *testing.T) {
+	m := metrics.NewAPIServer()
+	m.Access.Authenticated(metrics.Success, "jane@example.com", time.Millisecond)
+	m.Access.Authenticated(metrics.Success, "system:node:a", time.Millisecond)
+	m.Access.Authenticated(metrics.Failed, "", time.Millisecond)
+	m.Access.Authorized(metrics.Denied, time.Millisecond)
+	m.Access.Certificate(time.Hour)
+	m.Admission.Step(metrics.Pass{Validate: true, Operation: admission.Create, Rejected: true}, 30*time.Millisecond)
+	m.Admission.Plugin("ResourceQuota").Observe(metrics.Pass{Operation: admission.Update}, time.Millisecond)
+	m.Store.Operation("create", "apps", "deployments").Observe(time.Millisecond, errors.New("away"))
+	m.Watches.Of("", "v1", "pods").Sent(1500)
+	want(t, page(m.Registry),
+		`authenticated_user_requests{username="email_id"} 1`,
+		`authenticated_user_requests{username="other"} 1`,
+		`authentication_attempts{result="error"} 1`,
+		`authorization_attempts_total{result="denied"} 1`,
+		`apiserver_client_certificate_expiration_seconds_bucket{le="3600"} 1`,
+		`apiserver_admission_step_admission_duration_seconds_bucket{operation="CREATE",rejected="true",type="validate",le="0.1"} 1`,
+		`apiserver_admission_controller_admission_duration_seconds_count{name="ResourceQuota",operation="UPDATE",rejected="false",type="admit"} 1`,
+		`etcd_requests_total{group="apps",operation="create",resource="deployments"} 1`,
+		`etcd_request_errors_total{group="apps",operation="create",resource="deployments"} 1`,
+		`apiserver_watch_events_total{group="",resource="pods",version="v1"} 1`,
+		`apiserver_watch_events_sizes_bucket{group="",resource="pods",version="v1",le="2048"} 1`,
+	)
+}
+
+func TestQueues(t *testing.T) {
+	r := metrics.NewRegistry()
+	ctx := metrics.WithQueues(context.Background(), metrics.NewQueues(r))
+	q := metrics.NewQueue("job", func() int { return 3 })
+	q.Added()
+	q.Retried()
+	q.Taken(time.Millisecond)
+	hide := metrics.ShowQueue(ctx, q)
+	end := q.Work()
+	p := page(r)
+	want(t, p, `workqueue_depth{name="job"} 3`, `workqueue_adds_total{name="job"} 1`, `workqueue_retries_total{name="job"} 1`, `workqueue_queue_duration_seconds_count{name="job"} 1`)
+	if strings.Contains(p, `workqueue_longest_running_processor_seconds{name="job"} 0`+"\n") {
+		t.Error("work under way is not shown")
+	}
+	end()
+	want(t, page(r), `workqueue_unfinished_work_seconds{name="job"} 0`, `workqueue_work_duration_seconds_count{name="job"} 1`)
+	hide()
+	if strings.Contains(page(r), "workqueue_depth{") {
+		t.Error("a queue that has ended is shown")
+	}
+}
+
+func TestEveryComponentShowsWhatItIs(t *testing.T) {
+	p := page(metrics.NewRegistry())
+	for _, name := range []string{"kubernetes_build_info{", "kubernetes_feature_enabled{", "go_goroutines ", "process_start_time_seconds "} {
+		if !strings.Contains(p, "\n"+name) {
+			t.Errorf("missing: %s", name)
+		}
+	}
+}
+
+func TestChecks(t *testing.T) {
+	c := metrics.NewChecks()
+	c.Observe("readyz", "etcd", nil)
+	c.Observe("readyz", "etcd", errors.New("away"))
+	w := httptest.NewRecorder()
+	c.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics/slis", nil))
+	want(t, w.Body.String(), `kubernetes_healthcheck{name="etcd",type="readyz"} 0`, `kubernetes_healthchecks_total{name="etcd",status="success",type="readyz"} 1`)
+}
+
+func BenchmarkObserve(b *testing.B) {
+	m := metrics.NewAPIServer()
+	r := metrics.Request{Verb: "get", Version: "v1", Resource: "pods", Namespaced: true, Named: true, IsResource: true, Code: 200}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Requests.Observe(r, metrics.Answer{Latency: time.Millisecond, Written: 1000})
+	}
+}
+
+func BenchmarkAccess(b *testing.B) {
+	m := metrics.NewAPIServer()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Access.Authenticated(metrics.Success, "kubernetes-admin", time.Microsecond)
+		m.Access.Authorized(metrics.Allowed, time.Microsecond)
+	}
+}

@@ -1,0 +1,113 @@
+// Package metrics counts what components do, under upstream's names, for
+// Prometheus.
+//
+//	Registry   what one component shows at /metrics
+//	APIServer  requests, watches, access, admission, store
+//	Queues     the work queues of controllers
+//	Clients    requests to API servers
+//	Checks     results of health checks, at /metrics/slis
+//
+// Names, labels, buckets and stability levels are those of the Kubernetes
+// Metrics Reference, so that dashboards and alerts find what they ask for.
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/coracle-io/coracle/internal/version"
+)
+
+// Registry is what one component shows: its own metrics and those that
+// libraries keep for the whole process (Go's runtime, the process itself and,
+// in the API server, webhooks and policies). It implements
+// prometheus.Registerer and prometheus.Gatherer.
+type Registry struct {
+	*prometheus.Registry
+	library func(name string) bool
+}
+
+// NewRegistry returns the registry of a component that shows of the
+// libraries' metrics what every process has.
+func NewRegistry() *Registry { return newRegistry(ofEveryProcess) }
+
+func newRegistry(library func(name string) bool) *Registry {
+	utilfeature.DefaultMutableFeatureGate.AddMetrics()
+	r := &Registry{Registry: prometheus.NewRegistry(), library: library}
+	r.MustRegister(buildInfo())
+	return r
+}
+
+func ofEveryProcess(name string) bool {
+	return slices.ContainsFunc([]string{"go_", "process_", "kubernetes_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+func buildInfo() prometheus.Collector {
+	v := version.Info()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info",
+		Help: beta + "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		ConstLabels: prometheus.Labels{
+			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
+			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+		},
+	})
+	info.Set(1)
+	return info
+}
+
+// Gather implements prometheus.Gatherer. What the component counts itself
+// takes the place of what a library counts under the same name.
+func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
+	families, err := r.Registry.Gather()
+	if err != nil {
+		return families, err
+	}
+	own := make(map[string]bool, len(families))
+	for _, f := range families {
+		own[f.GetName()] = true
+	}
+	theirs, err := legacyregistry.DefaultGatherer.Gather()
+	for _, f := range theirs {
+		if !own[f.GetName()] && r.library(f.GetName()) {
+			families = append(families, f)
+		}
+	}
+	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return families, err
+}
+
+// Handler serves the metrics.
+func (r *Registry) Handler() http.Handler { return promhttp.HandlerFor(r, promhttp.HandlerOpts{}) }
+
+// Stability levels, as upstream's help texts begin with them.
+const (
+	stable = "[STABLE] "
+	beta   = "[BETA] "
+	alpha  = "[ALPHA] "
+)
+
+func (r *Registry) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.MustRegister(c)
+	return c
+}
+
+func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.MustRegister(g)
+	return g
+}
+
+func (r *Registry) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	r.MustRegister(h)
+	return h
+}

@@ -1,0 +1,130 @@
+package scheduler
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics is what a scheduler counts, by upstream's names.
+type Metrics struct {
+	attempts    *prometheus.CounterVec
+	attempt     *prometheus.HistogramVec
+	algorithm   prometheus.Histogram
+	victims     prometheus.Histogram
+	preemptions prometheus.Counter
+	goroutines  *prometheus.GaugeVec
+	toPlace     *prometheus.HistogramVec
+	tries       prometheus.Histogram
+	points      *prometheus.HistogramVec
+	incoming    *prometheus.CounterVec
+	// running are the schedulers whose queues are shown.
+	running sync.Map // *Scheduler to true
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_" + name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "scheduler_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, first, factor float64, buckets int) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: "scheduler_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, factor, buckets)}
+	}
+	m := &Metrics{
+		attempts: counter("schedule_attempts_total", "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
+		attempt: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds", "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+			0.001, 2, 15), []string{"result", "profile"}),
+		algorithm:   prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "[ALPHA] Scheduling algorithm latency in seconds", 0.001, 2, 15)),
+		victims:     prometheus.NewHistogram(histogram("preemption_victims", "[STABLE] Number of selected preemption victims", 1, 2, 7)),
+		preemptions: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total", Help: "[STABLE] Total preemption attempts in the cluster till now"}),
+		goroutines:  gauge("goroutines", "[ALPHA] Number of running goroutines split by the work they do such as binding.", "operation"),
+		toPlace: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds", "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+			0.01, 2, 20), []string{"attempts"}),
+		tries: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "[STABLE] Number of attempts to successfully schedule a pod.", 1, 2, 5)),
+		points: prometheus.NewHistogramVec(histogram("framework_extension_point_duration_seconds", "[STABLE] Latency for running all plugins of a specific extension point.",
+			0.0001, 2, 12), []string{"extension_point", "status", "profile"}),
+		incoming: counter("queue_incoming_pods_total", "[STABLE] Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+	}
+	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming, m)
+	return m
+}
+
+var (
+	pendingPods = prometheus.NewDesc("scheduler_pending_pods", "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil)
+	cacheSize   = prometheus.NewDesc("scheduler_scheduler_cache_size", "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)
+	refusedPods = prometheus.NewDesc("scheduler_unschedulable_pods", "[ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.", []string{"plugin", "profile"}, nil)
+)
+
+// show has the queue and the cache of a scheduler shown until hide is called.
+func (m *Metrics) show(s *Scheduler) (hide func()) {
+	m.running.Store(s, true)
+	return func() { m.running.Delete(s) }
+}
+
+// Describe implements prometheus.Collector.
+func (*Metrics) Describe(out chan<- *prometheus.Desc) {
+	out <- pendingPods
+	out <- cacheSize
+	out <- refusedPods
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	m.running.Range(func(key, _ any) bool {
+		s := key.(*Scheduler)
+		gauge := func(d *prometheus.Desc, value int, labels ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+		}
+		active, backoff, unschedulable, refused := s.queue.waitingPods()
+		gated := 0
+		s.gated.Range(func(any, any) bool { gated++; return true })
+		for queue, n := range map[string]int{"active": active, "backoff": backoff, "unschedulable": unschedulable, "gated": gated} {
+			gauge(pendingPods, n, queue)
+		}
+		for plugin, n := range refused {
+			gauge(refusedPods, n, plugin, s.name)
+		}
+		nodes, pods, assumed := s.cache.size()
+		for kind, n := range map[string]int{"nodes": nodes, "pods": pods, "assumed_pods": assumed} {
+			gauge(cacheSize, n, kind)
+		}
+		return true
+	})
+}
+
+// Results of an attempt to schedule.
+const (
+	scheduled     = "scheduled"
+	unschedulable = "unschedulable"
+	failed        = "error"
+)
+
+// attempted counts one attempt to schedule a pod, which took so long.
+func (m *Metrics) attempted(result, profile string, took time.Duration) {
+	m.attempts.WithLabelValues(result, profile).Inc()
+	m.attempt.WithLabelValues(result, profile).Observe(took.Seconds())
+}
+
+// placed counts a pod that was bound.
+func (m *Metrics) placed(attempts int, took time.Duration) {
+	label := strconv.Itoa(attempts)
+	if attempts >= 15 {
+		label = "15+"
+	}
+	m.toPlace.WithLabelValues(label).Observe(took.Seconds())
+	m.tries.Observe(float64(attempts))
+}
+
+// point notes how long the plugins of an extension point took.
+func (m *Metrics) point(name, profile string, ok bool, took time.Duration) {
+	status := "Success"
+	if !ok {
+		status = "Unschedulable"
+	}
+	m.points.WithLabelValues(name, status, profile).Observe(took.Seconds())
+}
