@@ -107,8 +107,12 @@ func validateLimitRangeItem(item *corev1.LimitRangeItem, path *field.Path) field
 		}
 	}
 	collect(item.MaxLimitRequestRatio, "maxLimitRequestRatio")
+	ordered := *item
+	if item.Type == corev1.LimitTypePod {
+		ordered.Default, ordered.DefaultRequest = nil, nil
+	}
 	for _, name := range sets.List(names) {
-		errs = append(errs, validateLimitOrder(item, corev1.ResourceName(name), path)...)
+		errs = append(errs, validateLimitOrder(&ordered, corev1.ResourceName(name), path)...)
 	}
 	return errs
 }
@@ -151,7 +155,7 @@ func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, p
 		}
 	}
 	if !overcommittable(name) {
-		if !equal(item.Default, item.DefaultRequest) && hasLimit && hasRequest && limit.Cmp(request) != 0 {
+		if hasLimit && hasRequest && limit.Cmp(request) != 0 {
 			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), request.String(),
 				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)))
 		}

@@ -85,7 +85,7 @@ func validateQuotaSpec(spec *corev1.ResourceQuotaSpec, path *field.Path) field.E
 	return append(errs, validateQuotaScopeSelector(spec, path)...)
 }
 
-// scopeResources are what the scopes of pods can be counted by.
+// scopeTakes reports whether a resource can be counted in that scope.
 func scopeTakes(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch scope {
 	case corev1.ResourceQuotaScopeBestEffort:
@@ -99,7 +99,7 @@ func scopeTakes(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool 
 			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
 			return true
 		}
-		return isQuotaHugePages(name) || isExtended(name) || strings.HasPrefix(string(name), requestPrefix)
+		return false
 	case corev1.ResourceQuotaScopeVolumeAttributesClass:
 		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
 	}
@@ -124,21 +124,22 @@ func validateQuotaScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field
 	at := path.Child("scopes")
 	scopes := sets.New(spec.Scopes...)
 	for _, scope := range spec.Scopes {
+		if !quotaScopes[scope] {
+			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
+		}
 		errs = append(errs, validateQuotaScope(spec, scope, spec.Scopes, at)...)
 	}
 	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
 }
 
 func validateQuotaScope(spec *corev1.ResourceQuotaSpec, scope corev1.ResourceQuotaScope, value any, path *field.Path) field.ErrorList {
-	if !quotaScopes[scope] {
-		return field.ErrorList{field.Invalid(path, value, "unsupported scope")}
-	}
+	var errs field.ErrorList
 	for name := range spec.Hard {
-		if quotaResources[name] && !scopeTakes(scope, name) {
-			return field.ErrorList{field.Invalid(path, value, "unsupported scope applied to resource")}
+		if (quotaResources[name] || isQuotaHugePages(name)) && !scopeTakes(scope, name) {
+			errs = append(errs, field.Invalid(path, value, "unsupported scope applied to resource"))
 		}
 	}
-	return nil
+	return errs
 }
 
 func validateScopePairs(scopes sets.Set[corev1.ResourceQuotaScope], value any, path *field.Path) field.ErrorList {
@@ -164,9 +165,8 @@ func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path
 	for _, r := range spec.ScopeSelector.MatchExpressions {
 		if !quotaScopes[r.ScopeName] {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
-		} else if list := validateQuotaScope(spec, r.ScopeName, spec.ScopeSelector, at); len(list) > 0 {
-			errs = append(errs, list...)
 		}
+		errs = append(errs, validateQuotaScope(spec, r.ScopeName, shown(spec.ScopeSelector), at)...)
 		switch r.ScopeName {
 		case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
 			corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
@@ -192,7 +192,7 @@ func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path
 		}
 		scopes.Insert(r.ScopeName)
 	}
-	return append(errs, validateScopePairs(scopes, spec.ScopeSelector, at)...)
+	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
 }
 
 func validateResourceQuotaUpdate(_ *resource.Request, q, old *corev1.ResourceQuota) field.ErrorList {

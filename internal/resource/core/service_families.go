@@ -99,20 +99,34 @@ func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 }
 
 // validateClusterIPsUpdate keeps the primary address and family; a second one
-// may come and go.
+// may come, and go with the policy that asked for it.
 func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
+	if isHeadless(&s.Spec) && isHeadless(&old.Spec) {
+		return nil
+	}
 	var errs field.ErrorList
-	list := path.Child("clusterIPs")
-	if len(old.Spec.ClusterIPs) > 0 && old.Spec.ClusterIPs[0] != "" && len(s.Spec.ClusterIPs) > 0 &&
-		s.Spec.ClusterIPs[0] != old.Spec.ClusterIPs[0] && s.Spec.ClusterIP != "" {
-		errs = append(errs, field.Invalid(list.Index(0), s.Spec.ClusterIPs, "may not change once set"))
+	const fixed = "may not change once set"
+	is, was, list := s.Spec.ClusterIPs, old.Spec.ClusterIPs, path.Child("clusterIPs")
+	if len(is) > 0 && len(was) > 0 && is[0] != was[0] && was[0] != "" && s.Spec.ClusterIP != "" {
+		errs = append(errs, field.Invalid(list.Index(0), is, fixed))
 	}
-	if len(old.Spec.ClusterIPs) > 1 && len(s.Spec.ClusterIPs) > 1 && s.Spec.ClusterIPs[1] != old.Spec.ClusterIPs[1] {
-		errs = append(errs, field.Invalid(list.Index(1), s.Spec.ClusterIPs, "may not change once set"))
+	if len(is) > 1 && len(was) > 1 && is[1] != was[1] {
+		errs = append(errs, field.Invalid(list.Index(1), is, fixed))
 	}
-	families := path.Child("ipFamilies")
-	if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
-		errs = append(errs, field.Invalid(families.Index(0), s.Spec.IPFamilies, "may not change once set"))
+	policy := s.Spec.IPFamilyPolicy
+	single := policy != nil && *policy == corev1.IPFamilyPolicySingleStack
+	if len(is) == 1 && len(was) > 1 && !single {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	}
+	now, before, families := s.Spec.IPFamilies, old.Spec.IPFamilies, path.Child("ipFamilies")
+	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
+		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
+	}
+	if len(now) > 1 && len(before) > 1 && now[1] != before[1] {
+		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
+	}
+	if len(now) == 1 && len(before) > 1 && !single {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
 	return errs
 }

@@ -7,13 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
@@ -22,8 +19,13 @@ var serviceTypes = []corev1.ServiceType{
 	corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName,
 }
 
+// kubeletPort is where kubelets listen, which some load balancers would open
+// to everyone.
+const kubeletPort = 10250
+
 func validateService(_ *resource.Request, s *corev1.Service) field.ErrorList {
-	return validateServiceSpec(&s.Spec, nil)
+	errs := validateServiceSpec(&s.Spec, nil)
+	return append(errs, validateSourceRangesAnnotation(s, nil)...)
 }
 
 func validateServiceSpec(spec, old *corev1.ServiceSpec) field.ErrorList {
@@ -44,7 +46,7 @@ func validateServiceSpec(spec, old *corev1.ServiceSpec) field.ErrorList {
 	errs = append(errs, validateServiceTypeCombinations(spec, path)...)
 	errs = append(errs, validateSourceRanges(spec, old, path)...)
 	errs = append(errs, validateTrafficPolicies(spec, path)...)
-	return append(errs, validateLoadBalancerClass(spec, old, path)...)
+	return append(errs, validateLoadBalancerClass(spec, path)...)
 }
 
 func isHeadless(spec *corev1.ServiceSpec) bool {
@@ -55,6 +57,12 @@ func validateServiceType(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	var errs field.ErrorList
 	switch spec.Type {
 	case corev1.ServiceTypeLoadBalancer:
+		for i := range spec.Ports {
+			if spec.Ports[i].Port == kubeletPort {
+				errs = append(errs, field.Invalid(path.Child("ports").Index(i), spec.Ports[i].Port,
+					fmt.Sprintf("may not expose port %v externally since it is used by kubelet", kubeletPort)))
+			}
+		}
 		if isHeadless(spec) {
 			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
 				"may not be set to 'None' for LoadBalancer services"))
@@ -85,76 +93,6 @@ func validateServiceType(spec *corev1.ServiceSpec, path *field.Path) field.Error
 		return append(errs, field.Required(path.Child("type"), ""))
 	}
 	return append(errs, oneOf(spec.Type, path.Child("type"), serviceTypes...)...)
-}
-
-func validateServicePorts(spec *corev1.ServiceSpec, headless bool, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	names := map[string]bool{}
-	ports := path.Child("ports")
-	for i := range spec.Ports {
-		errs = append(errs, validateServicePort(&spec.Ports[i], len(spec.Ports) > 1, headless, names, ports.Index(i))...)
-	}
-	type portKey struct {
-		protocol corev1.Protocol
-		port     int32
-		nodePort int32
-	}
-	seen, nodePorts := map[portKey]bool{}, map[portKey]bool{}
-	for i := range spec.Ports {
-		port := &spec.Ports[i]
-		key := portKey{protocol: port.Protocol, port: port.Port}
-		if seen[key] {
-			errs = append(errs, field.Duplicate(ports.Index(i), rule.Shown(corev1.ServicePort{Protocol: key.protocol, Port: key.port})))
-		}
-		seen[key] = true
-		if port.NodePort == 0 {
-			continue
-		}
-		key = portKey{protocol: port.Protocol, nodePort: port.NodePort}
-		if nodePorts[key] {
-			errs = append(errs, field.Duplicate(ports.Index(i).Child("nodePort"), port.NodePort))
-		}
-		nodePorts[key] = true
-		if spec.Type == corev1.ServiceTypeClusterIP {
-			errs = append(errs, field.Forbidden(ports.Index(i).Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
-		}
-	}
-	return errs
-}
-
-func validateServicePort(p *corev1.ServicePort, named, headless bool, names map[string]bool, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if named && p.Name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	} else if p.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), p.Name, utilvalidation.IsDNS1123Label(p.Name))...)
-		if names[p.Name] {
-			errs = append(errs, field.Duplicate(path.Child("name"), p.Name))
-		}
-		names[p.Name] = true
-	}
-	errs = append(errs, invalid(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
-	if p.Protocol == "" {
-		errs = append(errs, field.Required(path.Child("protocol"), ""))
-	} else {
-		errs = append(errs, oneOf(p.Protocol, path.Child("protocol"), protocols...)...)
-	}
-	errs = append(errs, validatePortNumberOrName(p.TargetPort, path.Child("targetPort"))...)
-	if p.AppProtocol != nil {
-		errs = append(errs, validateQualified(*p.AppProtocol, path.Child("appProtocol"))...)
-	}
-	return errs
-}
-
-func validatePortNumberOrName(port intstr.IntOrString, path *field.Path) field.ErrorList {
-	switch port.Type {
-	case intstr.Int:
-		return invalid(path, port.IntValue(), utilvalidation.IsValidPortNum(port.IntValue()))
-	case intstr.String:
-		return invalid(path, port.StrVal, utilvalidation.IsValidPortName(port.StrVal))
-	default:
-		return field.ErrorList{field.InternalError(path, fmt.Errorf("unknown type: %v", port.Type))}
-	}
 }
 
 func validateSessionAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
@@ -239,6 +177,27 @@ func validateSourceRanges(spec, old *corev1.ServiceSpec, path *field.Path) field
 	return errs
 }
 
+// validateSourceRangesAnnotation checks the annotation that had the ranges
+// before there was a field, which wins. What was there before is let through.
+func validateSourceRangesAnnotation(s, old *corev1.Service) field.ErrorList {
+	value, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !ok || len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		return nil
+	}
+	at := field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	var errs field.ErrorList
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+	}
+	if old != nil && old.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey] == value || strings.TrimSpace(value) == "" {
+		return errs
+	}
+	for _, cidr := range strings.Split(value, ",") {
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), strictAddresses, nil)...)
+	}
+	return errs
+}
+
 func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	external := path.Child("externalTrafficPolicy")
@@ -253,12 +212,12 @@ func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.E
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
 	health := path.Child("healthCheckNodePort")
-	if !needsHealthCheckPort(spec) && spec.HealthCheckNodePort != 0 {
-		errs = append(errs, field.Invalid(health, spec.HealthCheckNodePort,
-			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
-	}
-	if spec.HealthCheckNodePort < 0 {
-		errs = append(errs, field.Invalid(health, spec.HealthCheckNodePort, isNegative))
+	switch port := spec.HealthCheckNodePort; {
+	case port == 0:
+	case needsHealthCheckPort(spec):
+		errs = append(errs, invalid(health, port, utilvalidation.IsValidPortNum(int(port)))...)
+	default:
+		errs = append(errs, field.Invalid(health, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	}
 	internal := path.Child("internalTrafficPolicy")
 	if hasClusterIPType(spec) && spec.InternalTrafficPolicy == nil {
@@ -277,19 +236,27 @@ func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.E
 	return errs
 }
 
-func validateLoadBalancerClass(spec, old *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+func validateLoadBalancerClass(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	at := path.Child("loadBalancerClass")
-	if old != nil && old.Type == corev1.ServiceTypeLoadBalancer && spec.Type == corev1.ServiceTypeLoadBalancer &&
-		!equal(spec.LoadBalancerClass, old.LoadBalancerClass) {
-		return field.ErrorList{field.Invalid(at, spec.LoadBalancerClass, "may not change once set")}
-	}
-	if spec.LoadBalancerClass == nil {
+	switch {
+	case spec.LoadBalancerClass == nil:
 		return nil
-	}
-	if spec.Type != corev1.ServiceTypeLoadBalancer {
+	case spec.Type != corev1.ServiceTypeLoadBalancer:
 		return field.ErrorList{field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'")}
 	}
 	return validateQualified(*spec.LoadBalancerClass, at)
+}
+
+// validateLoadBalancerClassUpdate fixes the class of a load balancer. Updates
+// have always been checked twice as creates are, which clients see in the
+// causes.
+func validateLoadBalancerClassUpdate(spec, old *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if old.Type == corev1.ServiceTypeLoadBalancer && spec.Type == corev1.ServiceTypeLoadBalancer &&
+		!equal(spec.LoadBalancerClass, old.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
+	}
+	return append(errs, validateLoadBalancerClass(spec, path)...)
 }
 
 // validateServiceUpdate checks the primary address only in a service that is
@@ -298,46 +265,10 @@ func validateServiceUpdate(_ *resource.Request, s, old *corev1.Service) field.Er
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSLabel)
 	found := validateServiceSpec(&s.Spec, &old.Spec)
 	errs = append(errs, found...)
+	errs = append(errs, validateSourceRangesAnnotation(s, old)...)
+	errs = append(errs, validateLoadBalancerClassUpdate(&s.Spec, &old.Spec, field.NewPath("spec"))...)
 	if len(found) == 0 && hasClusterIPType(&old.Spec) && hasClusterIPType(&s.Spec) {
 		errs = append(errs, validateClusterIPsUpdate(s, old, field.NewPath("spec"))...)
-	}
-	return errs
-}
-
-func validateServiceStatus(_ *resource.Request, s, old *corev1.Service) field.ErrorList {
-	return validateLoadBalancerStatus(&s.Status.LoadBalancer, &old.Status.LoadBalancer, &s.Spec,
-		field.NewPath("status", "loadBalancer"))
-}
-
-func validateLoadBalancerStatus(status, old *corev1.LoadBalancerStatus, spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	ingresses := path.Child("ingress")
-	if spec.Type != corev1.ServiceTypeLoadBalancer && len(status.Ingress) > 0 && !equal(status, old) {
-		errs = append(errs, field.Forbidden(ingresses, fmt.Sprintf("may only be used when `spec.type` is %q", corev1.ServiceTypeLoadBalancer)))
-		return errs
-	}
-	var known []string
-	for _, ingress := range old.Ingress {
-		known = append(known, ingress.IP)
-	}
-	for i, ingress := range status.Ingress {
-		at := ingresses.Index(i)
-		if ingress.IP != "" {
-			errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, strictAddresses, known)...)
-			if ingress.IPMode == nil {
-				errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
-			} else {
-				errs = append(errs, oneOf(*ingress.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
-			}
-		} else if ingress.IPMode != nil {
-			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
-		}
-		if ingress.Hostname != "" {
-			errs = append(errs, invalid(at.Child("hostname"), ingress.Hostname, utilvalidation.IsDNS1123Subdomain(ingress.Hostname))...)
-			if netutils.ParseIPSloppy(ingress.Hostname) != nil {
-				errs = append(errs, field.Invalid(at.Child("hostname"), ingress.Hostname, "must be a DNS name, not an IP address"))
-			}
-		}
 	}
 	return errs
 }
