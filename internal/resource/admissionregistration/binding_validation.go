@@ -41,10 +41,10 @@ func validateParamRef(p *field.Path, r *admissionv1.ParamRef) field.ErrorList {
 	if r.Name == "" && r.Selector == nil {
 		errs = append(errs, field.Required(p, "one of name or selector must be specified"))
 	}
-	if r.ParameterNotFoundAction == nil {
+	if r.ParameterNotFoundAction == nil || *r.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(p.Child("parameterNotFoundAction"), ""))
 	}
-	return append(errs, rule.OneOf(p.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction, admissionv1.AllowAction, admissionv1.DenyAction)...)
+	return append(errs, rule.OneOf(p.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction, admissionv1.DenyAction, admissionv1.AllowAction)...)
 }
 
 func validateActions(p *field.Path, actions []admissionv1.ValidationAction) field.ErrorList {

@@ -83,8 +83,8 @@ func validateMatchConditions(
 			errs = append(errs, field.Required(at.Child("expression"), ""))
 		} else {
 			e := expression{text: text, types: []*celgo.Type{celgo.BoolType}}
-			result := compiler.CompileCELExpression(e, options, environmentOf(c.Expression, stored))
-			errs = append(errs, problems(at.Child("expression"), c.Expression, result)...)
+			result := compiler.CompileCELExpression(e, options, environmentOf(text, stored))
+			errs = append(errs, problems(at.Child("expression"), text, result)...)
 		}
 		if c.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))

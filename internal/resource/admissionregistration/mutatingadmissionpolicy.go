@@ -4,6 +4,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -29,9 +30,10 @@ func MutatingAdmissionPolicies() *resource.Resource {
 		Validate: func(_ *resource.Request, p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
 			return validateMutatingPolicy(compilers, p, nil)
 		},
-		UpdateValidatesAlone: true,
+		UpdateValidatesAlone:    true,
+		MetadataUpdateUnchecked: true,
 		ValidateUpdate: func(_ *resource.Request, p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
-			return validateMutatingPolicy(compilers, p, old)
+			return append(resource.ValidateMetadata(p, false, validation.NameIsDNSSubdomain), validateMutatingPolicy(compilers, p, old)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -25,8 +25,10 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 		Spec: func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
 		Validate: func(_ *resource.Request, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 			p := field.NewPath("spec")
-			return validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
 		},
+		MetadataUpdateUnchecked: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),

@@ -16,6 +16,7 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	errs := validateFailurePolicy(p.Child("failurePolicy"), s.FailurePolicy)
 	errs = append(errs, validateParamKind(p.Child("paramKind"), s.ParamKind)...)
 	errs = append(errs, validateConstraints(p.Child("matchConstraints"), s.MatchConstraints)...)
+	errs = append(errs, validateMutable(p.Child("matchConstraints"), s.MatchConstraints)...)
 	v, err := newPolicy(c, s.ParamKind, s.Variables, mutatingExpressions(old))
 	if err != nil {
 		return append(errs, field.InternalError(p, err))
@@ -25,7 +26,7 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	if s.ReinvocationPolicy == "" {
 		errs = append(errs, field.Required(p.Child("reinvocationPolicy"), ""))
 	} else {
-		errs = append(errs, rule.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		errs = append(errs, rule.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy)...)
 	}
 	if len(s.Mutations) == 0 {
 		errs = append(errs, field.Required(p.Child("mutations"), "mutations must contain at least one item"))
@@ -36,39 +37,63 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	return errs
 }
 
+// validateMutable refuses to match deletions, of which nothing can be changed.
+func validateMutable(p *field.Path, m *admissionv1.MatchResources) field.ErrorList {
+	if m == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for i := range m.ResourceRules {
+		for _, operation := range m.ResourceRules[i].Operations {
+			errs = append(errs, rule.OneOf(p.Child("resourceRules", "operations"), operation,
+				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
+		}
+	}
+	return errs
+}
+
+// validateMutation requires the expression that the patch's type calls for,
+// and no other.
 func (v *policy) validateMutation(p *field.Path, m *admissionv1.Mutation) field.ErrorList {
 	const apply, patch = admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch
-	options := v.options
-	options.HasPatchTypes = true
-	check := func(name string, present bool, text string, kind *celgo.Type) field.ErrorList {
-		at := p.Child(name)
-		switch {
-		case !present:
-			return field.ErrorList{field.Required(at, "must be specified when patchType is "+string(m.PatchType))}
-		case strings.TrimSpace(text) == "":
-			return field.ErrorList{field.Required(at.Child("expression"), "expression is not specified")}
-		default:
-			return v.compile(at.Child("expression"), text, options, kind)
-		}
+	var applied, patched *string
+	if m.ApplyConfiguration != nil {
+		applied = &m.ApplyConfiguration.Expression
+	}
+	if m.JSONPatch != nil {
+		patched = &m.JSONPatch.Expression
 	}
 	switch m.PatchType {
 	case "":
 		return field.ErrorList{field.Required(p.Child("patchType"), "")}
 	case apply:
-		text := ""
-		if m.ApplyConfiguration != nil {
-			text = m.ApplyConfiguration.Expression
-		}
-		return check("applyConfiguration", m.ApplyConfiguration != nil, text, celgo.ObjectType("Object"))
+		errs := v.validatePatch(p.Child("applyConfiguration"), apply, applied, celgo.ObjectType("Object"))
+		return append(errs, notWith(p, "jsonPatch", apply, patched)...)
 	case patch:
-		text := ""
-		if m.JSONPatch != nil {
-			text = m.JSONPatch.Expression
-		}
-		return check("jsonPatch", m.JSONPatch != nil, text, celgo.ListType(celgo.ObjectType("JSONPatch")))
+		errs := v.validatePatch(p.Child("jsonPatch"), patch, patched, celgo.ListType(celgo.ObjectType("JSONPatch")))
+		return append(errs, notWith(p, "applyConfiguration", patch, applied)...)
 	default:
 		return field.ErrorList{field.NotSupported(p.Child("patchType"), m.PatchType, []admissionv1.PatchType{apply, patch})}
 	}
+}
+
+func (v *policy) validatePatch(p *field.Path, t admissionv1.PatchType, text *string, kind *celgo.Type) field.ErrorList {
+	if text == nil {
+		return field.ErrorList{field.Required(p, "must be specified when patchType is "+string(t))}
+	}
+	if strings.TrimSpace(*text) == "" {
+		return field.ErrorList{field.Required(p.Child("expression"), "")}
+	}
+	options := v.options
+	options.HasPatchTypes = true
+	return v.compile(p.Child("expression"), *text, options, kind)
+}
+
+func notWith(p *field.Path, name string, t admissionv1.PatchType, text *string) field.ErrorList {
+	if text == nil {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p.Child(name), "{"+name+"}", "must not be specified when patchType is "+string(t))}
 }
 
 func mutatingExpressions(o *admissionv1.MutatingAdmissionPolicy) sets.Set[string] {

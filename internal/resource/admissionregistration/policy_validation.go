@@ -47,7 +47,7 @@ func newPolicy(c *compilers, params *admissionv1.ParamKind, variables []admissio
 }
 
 func (v *policy) compile(p *field.Path, text string, options cel.OptionalVariableDeclarations, types ...*celgo.Type) field.ErrorList {
-	return problems(p, text, v.compiler.CompileCELExpression(expression{text: strings.TrimSpace(text), types: types}, options, environmentOf(text, v.stored)))
+	return problems(p, text, v.compiler.CompileCELExpression(expression{text: text, types: types}, options, environmentOf(text, v.stored)))
 }
 
 func (v *policy) validateVariables(p *field.Path, variables []admissionv1.Variable) field.ErrorList {
@@ -55,7 +55,7 @@ func (v *policy) validateVariables(p *field.Path, variables []admissionv1.Variab
 	for i, variable := range variables {
 		at := p.Index(i)
 		switch {
-		case variable.Name == "":
+		case strings.TrimSpace(variable.Name) == "":
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
 		case !isIdentifier(variable.Name):
 			errs = append(errs, field.Invalid(at.Child("name"), variable.Name, "must be a valid CEL identifier"))
@@ -73,8 +73,8 @@ func (v *policy) validateVariables(p *field.Path, variables []admissionv1.Variab
 
 func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) field.ErrorList {
 	var errs field.ErrorList
-	text, message := strings.TrimSpace(r.Expression), strings.TrimSpace(r.Message)
-	if text == "" {
+	message := strings.TrimSpace(r.Message)
+	if strings.TrimSpace(r.Expression) == "" {
 		errs = append(errs, field.Required(p.Child("expression"), "expression is not specified"))
 	} else {
 		errs = append(errs, v.compile(p.Child("expression"), r.Expression, v.options, celgo.BoolType)...)
@@ -93,10 +93,8 @@ func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) fi
 	switch {
 	case r.Message != "" && message == "":
 		errs = append(errs, field.Invalid(at, r.Message, "message must be non-empty if specified"))
-	case strings.Contains(message, "\n"):
+	case strings.ContainsAny(message, "\n\r"):
 		errs = append(errs, field.Invalid(at, r.Message, "message must not contain line breaks"))
-	case strings.Contains(text, "\n") && message == "":
-		errs = append(errs, field.Required(at, "message must be specified if expression contains line breaks"))
 	}
 	if r.Reason != nil {
 		errs = append(errs, rule.OneOf(p.Child("reason"), *r.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
@@ -118,13 +116,15 @@ func (v *policy) validateAnnotations(p *field.Path, name string, annotations []a
 			key := name + "/" + a.Key
 			errs = append(errs, rule.Problems(at.Child("key"), key, utilvalidation.IsQualifiedName(key))...)
 		}
-		switch value := at.Child("valueExpression"); {
-		case strings.TrimSpace(a.ValueExpression) == "":
+		switch value, text := at.Child("valueExpression"), strings.TrimSpace(a.ValueExpression); {
+		case text == "":
 			errs = append(errs, field.Required(value, "valueExpression is not specified"))
-		case len(a.ValueExpression) > maxValueExpression:
+		case len(text) > maxValueExpression:
 			errs = append(errs, field.Required(value, fmt.Sprintf("must not exceed %d bytes in length", maxValueExpression)))
 		default:
-			errs = append(errs, v.compile(value, a.ValueExpression, v.options, celgo.StringType, celgo.NullType)...)
+			e := expression{text: text, types: []*celgo.Type{celgo.StringType, celgo.NullType}}
+			result := v.compiler.CompileCELExpression(e, v.options, environmentOf(a.ValueExpression, v.stored))
+			errs = append(errs, problems(value, a.ValueExpression, result)...)
 		}
 		if keys.Has(a.Key) {
 			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))
@@ -144,16 +144,29 @@ func validateParamKind(p *field.Path, k *admissionv1.ParamKind) field.ErrorList 
 	} else if gv, err := schema.ParseGroupVersion(k.APIVersion); err != nil {
 		errs = append(errs, field.Invalid(p.Child("apiVersion"), k.APIVersion, err.Error()))
 	} else {
-		errs = append(errs, rule.Problems(p.Child("apiVersion"), gv.Version, utilvalidation.IsDNS1035Label(gv.Version))...)
-		if gv.Group != "" {
-			errs = append(errs, rule.Subdomain(p.Child("apiVersion"), gv.Group)...)
-		}
+		errs = append(errs, validateGroupVersion(p.Child("apiVersion"), k.APIVersion, gv)...)
 	}
 	if k.Kind == "" {
 		return append(errs, field.Required(p.Child("kind"), ""))
 	}
-	for _, problem := range utilvalidation.IsDNS1035Label(strings.ToLower(k.Kind)) {
-		errs = append(errs, field.Invalid(p.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+problem))
+	if found := utilvalidation.IsDNS1035Label(strings.ToLower(k.Kind)); len(found) > 0 {
+		errs = append(errs, field.Invalid(p.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(found, ",")))
+	}
+	return errs
+}
+
+func validateGroupVersion(p *field.Path, text string, gv schema.GroupVersion) field.ErrorList {
+	var errs field.ErrorList
+	if gv.Group != "" {
+		if found := utilvalidation.IsDNS1123Subdomain(gv.Group); len(found) > 0 {
+			errs = append(errs, field.Invalid(p, gv.Group, strings.Join(found, ",")))
+		}
+	}
+	if gv.Version == "" {
+		return append(errs, field.Invalid(p, text, "version must be specified"))
+	}
+	if found := utilvalidation.IsDNS1035Label(gv.Version); len(found) > 0 {
+		errs = append(errs, field.Invalid(p, gv.Version, strings.Join(found, ",")))
 	}
 	return errs
 }

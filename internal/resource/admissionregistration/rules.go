@@ -53,39 +53,43 @@ func validateRule(p *field.Path, r *admissionv1.Rule) field.ErrorList {
 	return errs
 }
 
-// validateResources refuses what another item of the list says already.
+// validateResources refuses what an item before it, or a wildcard for all,
+// says already.
 func validateResources(p *field.Path, resources []string) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
-	every := false
 	wildcardSubresource, wildcardResource := sets.New[string](), sets.New[string]()
+	plain := "" // the last one without subresource
 	for i, item := range resources {
 		at := p.Index(i)
-		resource, sub, _ := strings.Cut(item, "/")
-		switch {
-		case item == "":
+		if item == "" {
 			errs = append(errs, field.Required(at, ""))
 			continue
-		case item == "*/*":
-			every = true
-		case sub == "*":
-			wildcardSubresource.Insert(resource)
-		case resource == "*":
-			wildcardResource.Insert(sub)
 		}
-		if wildcardSubresource.Has(resource) && sub != "*" && strings.Contains(item, "/") {
+		resource, sub, hasSub := strings.Cut(item, "/")
+		if !hasSub {
+			plain = item
+			continue
+		}
+		if wildcardSubresource.Has(resource) {
 			errs = append(errs, field.Invalid(at, item, fmt.Sprintf("if '%s/*' is present, must not specify %s", resource, item)))
 		}
-		if wildcardResource.Has(sub) && resource != "*" && strings.Contains(item, "/") {
+		if wildcardResource.Has(sub) {
 			errs = append(errs, field.Invalid(at, item, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, item)))
 		}
+		if sub == "*" {
+			wildcardSubresource.Insert(resource)
+		}
+		if resource == "*" {
+			wildcardResource.Insert(sub)
+		}
 	}
-	if len(resources) > 1 && every {
+	if len(resources) > 1 && slices.Contains(resources, "*/*") {
 		errs = append(errs, field.Invalid(p, resources, "if '*/*' is present, must not specify other resources"))
 	}
-	if len(resources) > 1 && slices.Contains(resources, "*") && !slices.ContainsFunc(resources, func(r string) bool { return strings.Contains(r, "/") }) {
+	if slices.Contains(resources, "*") && plain != "" && plain != "*" {
 		errs = append(errs, field.Invalid(p, resources, "if '*' is present, must not specify other resources without subresources"))
 	}
 	return errs

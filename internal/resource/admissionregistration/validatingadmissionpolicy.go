@@ -4,6 +4,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,9 +31,12 @@ func ValidatingAdmissionPolicies() *resource.Resource {
 		Validate: func(_ *resource.Request, p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 			return validateValidatingPolicy(compilers, p, nil)
 		},
-		UpdateValidatesAlone: true,
+		StatusKeepsMetadata:     true,
+		ValidateStatus:          validatePolicyStatus,
+		UpdateValidatesAlone:    true,
+		MetadataUpdateUnchecked: true,
 		ValidateUpdate: func(_ *resource.Request, p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
-			return validateValidatingPolicy(compilers, p, old)
+			return append(resource.ValidateMetadata(p, false, validation.NameIsDNSSubdomain), validateValidatingPolicy(compilers, p, old)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -25,9 +26,10 @@ func ValidatingWebhookConfigurations() *resource.Resource {
 		Validate: func(_ *resource.Request, c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
 			return validateHooks(validatingHooks(c), nil, compilers)
 		},
-		UpdateValidatesAlone: true,
+		UpdateValidatesAlone:    true,
+		MetadataUpdateUnchecked: true,
 		ValidateUpdate: func(_ *resource.Request, c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return validateHooks(validatingHooks(c), validatingHooks(old), compilers)
+			return append(resource.ValidateMetadata(c, false, validation.NameIsDNSSubdomain), validateHooks(validatingHooks(c), validatingHooks(old), compilers)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
