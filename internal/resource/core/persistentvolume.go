@@ -36,6 +36,7 @@ func PersistentVolumes() *resource.Resource {
 		},
 		Validate:       validatePersistentVolume,
 		ValidateUpdate: validatePersistentVolumeUpdate,
+		Warnings:       volumeObjectWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]),

@@ -3,10 +3,10 @@ package core
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -46,99 +46,163 @@ func templateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
 			warn("%s: %s", spec.Child("nodeSelector").Key(key), message)
 		}
 	}
-	warnings = append(warnings, schedulingWarnings(&t.Spec, spec)...)
-	for key := range t.Annotations {
-		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
-			warn(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, path.Child("metadata", "annotations").Key(key))
+	warnings = append(warnings, nodeWarningsOf(&t.Spec, spec)...)
+	for key, message := range deadAnnotations {
+		if _, ok := t.Annotations[key]; ok {
+			warn("%s: %s", path.Child("metadata", "annotations").Key(key), message)
 		}
-		if key == seccompPodAnnotation || strings.HasPrefix(key, seccompContainerAnnotation) {
-			warn(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, path.Child("metadata", "annotations").Key(key))
-		}
-	}
-	for i, alias := range t.Spec.ImagePullSecrets {
-		if alias.Name == "" {
-			warn("%s: invalid empty name %q", spec.Child("imagePullSecrets").Index(i).Child("name"), "")
-		}
-	}
-	seen := map[string]bool{}
-	for i, secret := range t.Spec.ImagePullSecrets {
-		if seen[secret.Name] {
-			warn("%s: duplicate name %q", spec.Child("imagePullSecrets").Index(i).Child("name"), secret.Name)
-		}
-		seen[secret.Name] = true
 	}
 	for i := range t.Spec.Volumes {
 		warnings = append(warnings, volumeWarnings(&t.Spec.Volumes[i].VolumeSource, spec.Child("volumes").Index(i))...)
 	}
-	hostnames := map[string]bool{}
+	warnings = append(warnings, pathWarnings(t.Spec.Volumes)...)
+	addresses := map[string]bool{}
 	for i, alias := range t.Spec.HostAliases {
-		if hostnames[alias.IP] {
+		if addresses[alias.IP] {
 			warn("%s: duplicate ip %q", spec.Child("hostAliases").Index(i).Child("ip"), alias.IP)
 		}
-		hostnames[alias.IP] = true
+		addresses[alias.IP] = true
 	}
-	if len(t.Spec.Overhead) > 0 && t.Spec.RuntimeClassName == nil {
-		warn("%s: fields are not supported without runtimeClassName", spec.Child("overhead"))
-	}
+	warnings = append(warnings, pullSecretWarnings(t.Spec.ImagePullSecrets, spec.Child("imagePullSecrets"))...)
+	warnings = append(warnings, fractionWarnings(t.Spec.Overhead, spec.Child("overhead"))...)
+	warnings = append(warnings, profileWarnings(t, path)...)
+	eachContainer(&t.Spec, spec, func(c *corev1.Container, at *field.Path) {
+		warnings = append(warnings, containerWarnings(c, at)...)
+	})
+	warnings = append(warnings, portWarnings(&t.Spec, spec)...)
 	if grace := t.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		warn("%s: must be >= 0; negative values are invalid and will be treated as 1", spec.Child("terminationGracePeriodSeconds"))
 	}
-	eachContainer(&t.Spec, spec, func(c *corev1.Container, at *field.Path) {
-		warnings = append(warnings, containerWarnings(c, at)...)
+	warnings = append(warnings, podSelectorWarnings(&t.Spec, spec)...)
+	if dns := t.Spec.DNSConfig; dns != nil {
+		for i, server := range dns.Nameservers {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("dnsConfig", "nameservers").Index(i), server)...)
+		}
+	}
+	for i, alias := range t.Spec.HostAliases {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("hostAliases").Index(i).Child("ip"), alias.IP)...)
+	}
+	return warnings
+}
+
+// deadAnnotations did something once.
+var deadAnnotations = map[string]string{
+	"scheduler.alpha.kubernetes.io/critical-pod":  `non-functional in v1.16+; use the "priorityClassName" field instead`,
+	"security.alpha.kubernetes.io/sysctls":        `non-functional in v1.11+; use the "sysctls" field instead`,
+	"security.alpha.kubernetes.io/unsafe-sysctls": `non-functional in v1.11+; use the "sysctls" field instead`,
+}
+
+func pullSecretWarnings(secrets []corev1.LocalObjectReference, at *field.Path) []string {
+	var warnings []string
+	seen := map[string]bool{}
+	for i, secret := range secrets {
+		if seen[secret.Name] {
+			warnings = append(warnings, fmt.Sprintf("%s: duplicate name %q", at.Index(i).Child("name"), secret.Name))
+		}
+		seen[secret.Name] = true
+	}
+	for i, secret := range secrets {
+		if secret.Name == "" {
+			warnings = append(warnings, fmt.Sprintf("%s: invalid empty name %q", at.Index(i).Child("name"), secret.Name))
+		}
+	}
+	return warnings
+}
+
+// profileWarnings are of annotations that had the seccomp and AppArmor
+// profiles, where the field that took their place is not set. A pod's own
+// AppArmor annotations are still read, and so not warned of.
+func profileWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
+	if len(t.Annotations) == 0 {
+		return nil
+	}
+	var warnings []string
+	warn := func(key, message string) {
+		if _, ok := t.Annotations[key]; ok {
+			warnings = append(warnings, fmt.Sprintf("%s: %s", path.Child("metadata", "annotations").Key(key), message))
+		}
+	}
+	const seccomp = `non-functional in v1.27+; use the "seccompProfile" field instead`
+	pod := t.Spec.SecurityContext
+	if pod == nil || pod.SeccompProfile == nil {
+		warn(corev1.SeccompPodAnnotationKey, seccomp)
+	}
+	eachContainer(&t.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+		if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
+			warn(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, seccomp)
+		}
+		if path != nil && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
+			warn(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name,
+				`deprecated since v1.30; use the "appArmorProfile" field instead`)
+		}
 	})
 	return warnings
 }
 
-// Annotations that once had the seccomp profiles.
-const (
-	seccompPodAnnotation       = "seccomp.security.alpha.kubernetes.io/pod"
-	seccompContainerAnnotation = "container.seccomp.security.alpha.kubernetes.io/"
-)
-
-// schedulingWarnings find node labels that have been replaced, and selectors
-// that select nothing.
-func schedulingWarnings(s *corev1.PodSpec, spec *field.Path) []string {
+// nodeWarningsOf are of node labels that have been replaced, and of
+// constraints that count no pods.
+func nodeWarningsOf(s *corev1.PodSpec, spec *field.Path) []string {
 	var warnings []string
-	label := func(key string, at *field.Path) {
-		if message, ok := deprecatedNodeLabels[key]; ok {
-			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", at, key, message))
+	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
+		at := spec.Child("affinity", "nodeAffinity")
+		if required := s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			warnings = append(warnings, nodeTermWarnings(required.NodeSelectorTerms, at.Child(requiredTerms, "nodeSelectorTerms"))...)
 		}
-	}
-	empty := func(selector *metav1.LabelSelector, at *field.Path) {
-		if selector == nil {
-			warnings = append(warnings, fmt.Sprintf("%s: a null labelSelector results in matching no pod", at.Child("labelSelector")))
+		for i := range s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			term := &s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i]
+			warnings = append(warnings, nodeTermWarning(&term.Preference, at.Child(preferredTerms).Index(i).Child("preference"))...)
 		}
 	}
 	for i := range s.TopologySpreadConstraints {
-		at := spec.Child("topologySpreadConstraints").Index(i)
-		label(s.TopologySpreadConstraints[i].TopologyKey, at.Child("topologyKey"))
-		empty(s.TopologySpreadConstraints[i].LabelSelector, at)
+		c, at := &s.TopologySpreadConstraints[i], spec.Child("topologySpreadConstraints").Index(i)
+		warnings = append(warnings, nodeLabelWarning(c.TopologyKey, at.Child("topologyKey"))...)
+		warnings = append(warnings, selectorWarning(c.LabelSelector, at)...)
 	}
+	return warnings
+}
+
+func nodeTermWarnings(terms []corev1.NodeSelectorTerm, at *field.Path) []string {
+	var warnings []string
+	for i := range terms {
+		warnings = append(warnings, nodeTermWarning(&terms[i], at.Index(i))...)
+	}
+	return warnings
+}
+
+func nodeTermWarning(t *corev1.NodeSelectorTerm, at *field.Path) []string {
+	var warnings []string
+	for i := range t.MatchExpressions {
+		warnings = append(warnings, nodeLabelWarning(t.MatchExpressions[i].Key, at.Child("matchExpressions").Index(i).Child("key"))...)
+	}
+	return warnings
+}
+
+func nodeLabelWarning(key string, at *field.Path) []string {
+	if message, ok := deprecatedNodeLabels[key]; ok {
+		return []string{fmt.Sprintf("%s: %s is %s", at, key, message)}
+	}
+	return nil
+}
+
+func selectorWarning(selector *metav1.LabelSelector, at *field.Path) []string {
+	if selector != nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: a null labelSelector results in matching no pod", at.Child("labelSelector"))}
+}
+
+// podSelectorWarnings are of terms of affinity that select no pods.
+func podSelectorWarnings(s *corev1.PodSpec, spec *field.Path) []string {
 	if s.Affinity == nil {
-		return warnings
+		return nil
 	}
-	if node := s.Affinity.NodeAffinity; node != nil {
-		at := spec.Child("affinity", "nodeAffinity")
-		term := func(t *corev1.NodeSelectorTerm, at *field.Path) {
-			for i := range t.MatchExpressions {
-				label(t.MatchExpressions[i].Key, at.Child("matchExpressions").Index(i).Child("key"))
-			}
-		}
-		if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-			for i := range required.NodeSelectorTerms {
-				term(&required.NodeSelectorTerms[i], at.Child(requiredTerms, "nodeSelectorTerms").Index(i))
-			}
-		}
-		for i := range node.PreferredDuringSchedulingIgnoredDuringExecution {
-			term(&node.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, at.Child(preferredTerms).Index(i).Child("preference"))
-		}
-	}
+	var warnings []string
 	pods := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
 		for i := range required {
-			empty(required[i].LabelSelector, at.Child(requiredTerms).Index(i))
+			warnings = append(warnings, selectorWarning(required[i].LabelSelector, at.Child(requiredTerms).Index(i))...)
 		}
 		for i := range preferred {
-			empty(preferred[i].PodAffinityTerm.LabelSelector, at.Child(preferredTerms).Index(i).Child("podAffinityTerm"))
+			warnings = append(warnings, selectorWarning(preferred[i].PodAffinityTerm.LabelSelector, at.Child(preferredTerms).Index(i).Child("podAffinityTerm"))...)
 		}
 	}
 	if a := s.Affinity.PodAffinity; a != nil {
@@ -168,47 +232,6 @@ func volumeWarnings(v *corev1.VolumeSource, path *field.Path) []string {
 	deprecated(v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
 	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 		warnings = append(warnings, claimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, path.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
-	}
-	return warnings
-}
-
-func containerWarnings(c *corev1.Container, path *field.Path) []string {
-	var warnings []string
-	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-	for _, list := range []struct {
-		name  string
-		items corev1.ResourceList
-	}{{"limits", c.Resources.Limits}, {"requests", c.Resources.Requests}} {
-		for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-			if quantity, ok := list.items[name]; ok && quantity.MilliValue()%1000 != 0 {
-				warn("%s: fractional byte value %q is invalid, must be an integer",
-					path.Child("resources", list.name).Key(string(name)), quantity.String())
-			}
-		}
-	}
-	values := map[string]corev1.EnvVar{}
-	for i, v := range c.Env {
-		if before, ok := values[v.Name]; ok {
-			if before.Value != "" && before.Value == v.Value || !equal(before, v) {
-				warn("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), v.Name)
-			}
-		}
-		values[v.Name] = v
-	}
-	type port struct {
-		number   int32
-		protocol corev1.Protocol
-		hostIP   string
-		hostPort int32
-	}
-	ports := map[port]int{}
-	for i, p := range c.Ports {
-		key := port{p.ContainerPort, p.Protocol, p.HostIP, p.HostPort}
-		if first, ok := ports[key]; ok {
-			warn("%s: duplicate port definition with %s", path.Child("ports").Index(i), path.Child("ports").Index(first))
-		} else {
-			ports[key] = i
-		}
 	}
 	return warnings
 }

@@ -1,0 +1,107 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// A volumeFile is where a volume has a file, and what the file is made of, if
+// it can be of several things.
+type volumeFile struct{ path, source string }
+
+func (f volumeFile) String() string {
+	if f.source == "" {
+		return fmt.Sprintf("%q", f.path)
+	}
+	return fmt.Sprintf("%q (%s)", f.path, f.source)
+}
+
+// pathWarnings are of files that volumes have in each other's place.
+func pathWarnings(volumes []corev1.Volume) []string {
+	var warnings []string
+	for i := range volumes {
+		v := &volumes[i]
+		overlap := func(what string, files []volumeFile) {
+			for j := range files {
+				for _, other := range files[:j] {
+					if overlaps(files[j], other) {
+						warnings = append(warnings, fmt.Sprintf("volume %q (%s): overlapping paths: %s with %s", v.Name, what, files[j], other))
+					}
+				}
+			}
+		}
+		switch {
+		case v.ConfigMap != nil:
+			overlap(fmt.Sprintf("ConfigMap %q", v.ConfigMap.Name), filesOfKeys(v.ConfigMap.Items, ""))
+		case v.Secret != nil:
+			overlap(fmt.Sprintf("Secret %q", v.Secret.SecretName), filesOfKeys(v.Secret.Items, ""))
+		case v.DownwardAPI != nil:
+			overlap("DownwardAPI", filesOfFields(v.DownwardAPI.Items, ""))
+		case v.Projected != nil:
+			var files []volumeFile
+			for j := range v.Projected.Sources {
+				source := &v.Projected.Sources[j]
+				if *source == (corev1.VolumeProjection{}) {
+					warnings = append(warnings, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
+				}
+				files = append(files, filesOfProjection(source)...)
+			}
+			overlap("Projected", files)
+		}
+	}
+	return warnings
+}
+
+// overlaps reports whether a is b, or one of them is in the other.
+func overlaps(a, b volumeFile) bool {
+	if a.path == "" || b.path == "" {
+		return false
+	}
+	return strings.HasPrefix(a.path+"/", b.path+"/") || strings.HasPrefix(b.path+"/", a.path+"/")
+}
+
+func fileAt(path, source string) volumeFile {
+	return volumeFile{strings.TrimRight(path, "/"), source}
+}
+
+func filesOfKeys(items []corev1.KeyToPath, source string) []volumeFile {
+	files := make([]volumeFile, len(items))
+	for i := range items {
+		files[i] = fileAt(items[i].Path, source)
+	}
+	return files
+}
+
+func filesOfFields(items []corev1.DownwardAPIVolumeFile, source string) []volumeFile {
+	files := make([]volumeFile, len(items))
+	for i := range items {
+		files[i] = fileAt(items[i].Path, source)
+	}
+	return files
+}
+
+func filesOfProjection(p *corev1.VolumeProjection) []volumeFile {
+	switch {
+	case p.ConfigMap != nil:
+		return filesOfKeys(p.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", p.ConfigMap.Name))
+	case p.Secret != nil:
+		return filesOfKeys(p.Secret.Items, fmt.Sprintf("Secret %q", p.Secret.Name))
+	case p.DownwardAPI != nil:
+		return filesOfFields(p.DownwardAPI.Items, "DownwardAPI")
+	case p.ServiceAccountToken != nil:
+		return []volumeFile{fileAt(p.ServiceAccountToken.Path, "ServiceAccountToken")}
+	case p.ClusterTrustBundle != nil:
+		name := ptr.Deref(p.ClusterTrustBundle.Name, ptr.Deref(p.ClusterTrustBundle.SignerName, ""))
+		return []volumeFile{fileAt(p.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", name))}
+	case p.PodCertificate != nil:
+		return []volumeFile{
+			fileAt(p.PodCertificate.CertificateChainPath, "PodCertificate chain"),
+			fileAt(p.PodCertificate.KeyPath, "PodCertificate key"),
+			fileAt(p.PodCertificate.CredentialBundlePath, "PodCertificate credential bundle"),
+		}
+	}
+	return nil
+}
