@@ -27,5 +27,6 @@ func CustomResourceDefinitions() *resource.Resource {
 		UpdateValidatesAlone:      true,
 		ValidateUpdate:            validateUpdate,
 		ValidateStatus:            validateStatus,
+		Warnings:                  warnings,
 	})
 }
