@@ -126,7 +126,7 @@ func TestChoose(t *testing.T) {
 			"every reason is counted",
 			[]*v1.Node{node("a", cordoned), node("b"), node("c", tainted("k", v1.TaintEffectNoSchedule))}, nil,
 			pod("p", requests("3", "8Gi")),
-			"0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had untolerated taint(s) {k: }, 1 node(s) were unschedulable.",
+			"0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable.",
 		},
 		{
 			"node selector", []*v1.Node{node("a"), node("b", zone("z"))}, nil,

@@ -41,7 +41,7 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	pods := *resource.NewQuantity(int64(f.MaxPods), resource.DecimalSI)
 	out.Capacity = merge(previous.Capacity, f.Capacity)
 	out.Capacity[v1.ResourcePods] = pods
-	out.Allocatable = merge(previous.Allocatable, f.Allocatable)
+	out.Allocatable = merge(out.Capacity, f.Allocatable)
 	out.Allocatable[v1.ResourcePods] = pods
 	out.NodeInfo = f.Info
 	out.DaemonEndpoints.KubeletEndpoint.Port = f.Port
@@ -118,10 +118,11 @@ func transitions(before, after *v1.NodeStatus) []string {
 	return out
 }
 
-// merge keeps the extended resources that others have put on the node.
-func merge(previous, own v1.ResourceList) v1.ResourceList {
+// merge adds to a kubelet's own resources the extended ones that others have
+// put on the node. Those are in its capacity; all of them can be allocated.
+func merge(others, own v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
-	for name, q := range previous {
+	for name, q := range others {
 		if strings.Contains(string(name), "/") {
 			out[name] = q
 		}

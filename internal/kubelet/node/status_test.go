@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestTransitions(t *testing.T) {
@@ -26,5 +28,26 @@ func TestTransitions(t *testing.T) {
 		if got := strings.Join(transitions(test.before, test.after), " "); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
+	}
+}
+
+func TestExtendedResourcesCanBeAllocated(t *testing.T) {
+	list := func(words ...string) v1.ResourceList {
+		out := v1.ResourceList{}
+		for i := 0; i < len(words); i += 2 {
+			out[v1.ResourceName(words[i])] = resource.MustParse(words[i+1])
+		}
+		return out
+	}
+	f := Facts{Capacity: list("cpu", "2"), Allocatable: list("cpu", "1"), MaxPods: 9}
+	got := Status(f, &v1.NodeStatus{
+		Capacity:    list("cpu", "3", "example.com/dongle", "4"),
+		Allocatable: list("cpu", "3", "example.com/gone", "5"),
+	})
+	if want := list("cpu", "2", "pods", "9", "example.com/dongle", "4"); !equality.Semantic.DeepEqual(got.Capacity, want) {
+		t.Errorf("capacity: %v", got.Capacity)
+	}
+	if want := list("cpu", "1", "pods", "9", "example.com/dongle", "4"); !equality.Semantic.DeepEqual(got.Allocatable, want) {
+		t.Errorf("allocatable: %v", got.Allocatable)
 	}
 }

@@ -3,8 +3,6 @@
 package tainttoleration
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -30,7 +28,7 @@ func (Plugin) Filter(pod *framework.Pod, _ *framework.Cluster) framework.NodeFil
 			}
 			return &framework.Failure{
 				Plugin: Name, Unresolvable: true,
-				Reasons: []string{fmt.Sprintf("node(s) had untolerated taint(s) {%s: %s}", taint.Key, taint.Value)},
+				Reasons: []string{"node(s) had untolerated taint(s)"},
 			}
 		}
 		return nil
