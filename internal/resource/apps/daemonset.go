@@ -28,12 +28,12 @@ func DaemonSets() *resource.Resource {
 		Default:      defaultDaemonSet,
 		Spec:         func(d *appsv1.DaemonSet) any { return d.Spec },
 		CopyStatus:   func(d, from *appsv1.DaemonSet) { d.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, o *appsv1.DaemonSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, o *appsv1.DaemonSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
 			setTemplateGeneration(o, 1)
 		},
-		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.DaemonSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.DaemonSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 			countTemplate(o, old)
 		},
 		Validate:             func(_ *resource.Request, o *appsv1.DaemonSet) field.ErrorList { return validateDaemonSet(o, nil) },

@@ -35,11 +35,11 @@ func Deployments() *resource.Resource {
 			}{d.Spec, d.Annotations}
 		},
 		CopyStatus: func(d, from *appsv1.Deployment) { d.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, o *appsv1.Deployment) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, o *appsv1.Deployment) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.Deployment) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.Deployment) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 		},
 		Validate:             func(_ *resource.Request, o *appsv1.Deployment) field.ErrorList { return validateDeployment(o, nil) },
 		UpdateValidatesAlone: true,

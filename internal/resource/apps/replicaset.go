@@ -28,11 +28,11 @@ func ReplicaSets() *resource.Resource {
 		Default:      defaultReplicaSet,
 		Spec:         func(r *appsv1.ReplicaSet) any { return r.Spec },
 		CopyStatus:   func(r, from *appsv1.ReplicaSet) { r.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, o *appsv1.ReplicaSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, o *appsv1.ReplicaSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.ReplicaSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.ReplicaSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 		},
 		Validate:             func(_ *resource.Request, o *appsv1.ReplicaSet) field.ErrorList { return validateReplicaSet(o, nil) },
 		UpdateValidatesAlone: true,

@@ -28,11 +28,11 @@ func StatefulSets() *resource.Resource {
 		Default:      defaultStatefulSet,
 		Spec:         func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:   func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, o *appsv1.StatefulSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, o *appsv1.StatefulSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, o, old *appsv1.StatefulSet) {
-			core.DropDisabledPodTemplateFields(&o.Spec.Template, &old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.StatefulSet) {
+			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 		},
 		Validate: func(_ *resource.Request, o *appsv1.StatefulSet) field.ErrorList {
 			return append(validateStatefulSet(o, nil), validateIdentity(o)...)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -29,11 +30,13 @@ func CronJobs() *resource.Resource {
 		Default:      defaultCronJob,
 		Spec:         func(c *batchv1.CronJob) any { return c.Spec },
 		CopyStatus:   func(c, from *batchv1.CronJob) { c.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, c *batchv1.CronJob) {
-			core.DropDisabledPodTemplateFields(&c.Spec.JobTemplate.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, c *batchv1.CronJob) {
+			core.DropDisabledPodTemplateFields(r.Features, &c.Spec.JobTemplate.Spec.Template, nil)
+			feature.Drop(r.Features, jobFields, &c.Spec.JobTemplate.Spec, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, c, old *batchv1.CronJob) {
-			core.DropDisabledPodTemplateFields(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, c, old *batchv1.CronJob) {
+			core.DropDisabledPodTemplateFields(r.Features, &c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
+			feature.Drop(r.Features, jobFields, &c.Spec.JobTemplate.Spec, &old.Spec.JobTemplate.Spec)
 		},
 		Validate:             func(_ *resource.Request, c *batchv1.CronJob) field.ErrorList { return validateCronJob(c, nil) },
 		UpdateValidatesAlone: true,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -32,8 +33,9 @@ func Jobs() *resource.Resource {
 		Spec:               func(j *batchv1.Job) any { return j.Spec },
 		CopyStatus:         func(j, from *batchv1.Job) { j.Status = from.Status },
 		PrepareForCreate:   prepareJob,
-		PrepareForUpdate: func(_ *resource.Request, j, old *batchv1.Job) {
-			core.DropDisabledPodTemplateFields(&j.Spec.Template, &old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, j, old *batchv1.Job) {
+			core.DropDisabledPodTemplateFields(r.Features, &j.Spec.Template, &old.Spec.Template)
+			feature.Drop(r.Features, jobFields, &j.Spec, &old.Spec)
 		},
 		Validate:             func(_ *resource.Request, j *batchv1.Job) field.ErrorList { return validateJob(j, nil) },
 		UpdateValidatesAlone: true,

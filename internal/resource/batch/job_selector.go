@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -22,8 +23,9 @@ const (
 	legacyControllerUID = "controller-uid"
 )
 
-func prepareJob(_ *resource.Request, j *batchv1.Job) {
-	core.DropDisabledPodTemplateFields(&j.Spec.Template, nil)
+func prepareJob(r *resource.Request, j *batchv1.Job) {
+	core.DropDisabledPodTemplateFields(r.Features, &j.Spec.Template, nil)
+	feature.Drop(r.Features, jobFields, &j.Spec, nil)
 	if j.Spec.PodFailurePolicy != nil {
 		fill.Absent(&j.Spec.PodFailurePolicy.Rules)
 	}

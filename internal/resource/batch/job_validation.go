@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/tag"
 )
 
 // Limits of an indexed job, which keep its status small.
@@ -35,6 +36,11 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	errs := validateOwnPods(j)
 	errs = append(errs, validateJobSpec(p, &j.Spec, before)...)
 	errs = append(errs, validateJobSelector(p, &j.Spec)...)
+	if scheduling := p.Child("scheduling"); before == nil {
+		errs = append(errs, validateScheduling(tag.Create(), scheduling, j.Spec.Scheduling, nil)...)
+	} else {
+		errs = append(errs, validateScheduling(tag.Update(), scheduling, j.Spec.Scheduling, before.Scheduling)...)
+	}
 	if old == nil && ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
 		pod := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
 		if problems := validation.NameIsDNSLabel(pod, false); len(problems) > 0 {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -20,16 +21,11 @@ func Leases() *resource.Resource {
 		Plural:                    "leases",
 		ForbidUnconditionalUpdate: true,
 		AllowCreateOnUpdate:       true,
-		PrepareForCreate: func(_ *resource.Request, l *coordinationv1.Lease) {
-			l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
+		PrepareForCreate: func(r *resource.Request, l *coordinationv1.Lease) {
+			feature.Drop(r.Features, leaseFields, &l.Spec, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, l, old *coordinationv1.Lease) {
-			if old.Spec.Strategy == nil {
-				l.Spec.Strategy = nil
-			}
-			if old.Spec.PreferredHolder == nil {
-				l.Spec.PreferredHolder = nil
-			}
+		PrepareForUpdate: func(r *resource.Request, l, old *coordinationv1.Lease) {
+			feature.Drop(r.Features, leaseFields, &l.Spec, &old.Spec)
 		},
 		Validate:             validateLease,
 		UpdateValidatesAlone: true,
@@ -45,11 +41,32 @@ func Leases() *resource.Resource {
 	})
 }
 
+// leaseFields are the parts of a lease that belong to elections which the
+// control plane decides (KEP-4355).
+var leaseFields = []feature.Field[coordinationv1.LeaseSpec]{
+	{
+		Gate:  "CoordinatedLeaderElection",
+		Used:  func(s *coordinationv1.LeaseSpec) bool { return s.Strategy != nil },
+		Clear: func(s *coordinationv1.LeaseSpec) { s.Strategy = nil },
+	},
+	{
+		Gate:  "CoordinatedLeaderElection",
+		Used:  func(s *coordinationv1.LeaseSpec) bool { return s.PreferredHolder != nil },
+		Clear: func(s *coordinationv1.LeaseSpec) { s.PreferredHolder = nil },
+	},
+}
+
 func validateLease(_ *resource.Request, l *coordinationv1.Lease) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("spec")
 	if d := l.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {
 		errs = append(errs, field.Invalid(p.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
+	}
+	if s := l.Spec.Strategy; s != nil {
+		errs = append(errs, rule.LeaseStrategy(p.Child("strategy"), *s)...)
+	}
+	if ptr.Deref(l.Spec.PreferredHolder, "") != "" && ptr.Deref(l.Spec.Strategy, "") == "" {
+		errs = append(errs, field.Forbidden(p.Child("preferredHolder"), "may only be specified when `strategy` is defined"))
 	}
 	return append(errs, rule.NonnegativePointer(p.Child("leaseTransitions"), l.Spec.LeaseTransitions)...)
 }

@@ -10,9 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 )
+
+// nodeFields are the parts of a node that belong to features which are off by
+// default.
+var nodeFields = []feature.Field[corev1.NodeSpec]{{
+	Gate:  "InPlacePodVerticalScalingSchedulerPreemption",
+	Used:  func(s *corev1.NodeSpec) bool { return s.PodPreemptionPolicy != nil },
+	Clear: func(s *corev1.NodeSpec) { s.PodPreemptionPolicy = nil },
+}}
 
 // Nodes is the resource nodes.
 func Nodes() *resource.Resource {
@@ -26,12 +35,18 @@ func Nodes() *resource.Resource {
 		Default:          defaultNode,
 		CopyStatus:       func(n, from *corev1.Node) { n.Status = from.Status },
 		CreateWithStatus: true,
-		PrepareForCreate: func(_ *resource.Request, n *corev1.Node) { n.Status.Config = nil },
-		PrepareStatus:    prepareNodeStatus,
-		ValidateStatus:   validateNodeStatus,
-		Validate:         validateNode,
-		ValidateUpdate:   validateNodeUpdate,
-		Warnings:         nodeWarnings,
+		PrepareForCreate: func(r *resource.Request, n *corev1.Node) {
+			n.Status.Config = nil
+			feature.Drop(r.Features, nodeFields, &n.Spec, nil)
+		},
+		PrepareForUpdate: func(r *resource.Request, n, old *corev1.Node) {
+			feature.Drop(r.Features, nodeFields, &n.Spec, &old.Spec)
+		},
+		PrepareStatus:  prepareNodeStatus,
+		ValidateStatus: validateNodeStatus,
+		Validate:       validateNode,
+		ValidateUpdate: validateNodeUpdate,
+		Warnings:       nodeWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Status", "string", "The status of the node"),

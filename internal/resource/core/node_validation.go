@@ -1,17 +1,20 @@
 package core
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/tag"
 )
 
 // Annotations by which old clients said what a node should have.
@@ -24,10 +27,24 @@ func validateNode(_ *resource.Request, n *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
 	errs = append(errs, validateNodeResources(n)...)
+	if policy := n.Spec.PodPreemptionPolicy; policy != nil {
+		errs = append(errs, validateNodePreemption(field.NewPath("spec", "podPreemptionPolicy"), policy)...)
+	}
 	if len(n.Spec.PodCIDRs) > 0 {
 		errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
 	}
 	return errs
+}
+
+// maxPreemptionOwners is how many may keep resizes from preempting.
+const maxPreemptionOwners = 20
+
+func validateNodePreemption(p *field.Path, policy *corev1.NodePodPreemptionPolicy) field.ErrorList {
+	return tag.List(tag.Create(), p.Child("disableResizePreemption"), policy.DisableResizePreemption, nil,
+		func(owner *string) string { return *owner }, maxPreemptionOwners,
+		func(op tag.Operation, p *field.Path, owner, _ *string) field.ErrorList {
+			return validate.LabelKey(context.Background(), op, p, owner, nil)
+		})
 }
 
 func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {

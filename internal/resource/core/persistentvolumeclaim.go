@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -23,14 +24,14 @@ func PersistentVolumeClaims() *resource.Resource {
 		ShortNames:   []string{"pvc"},
 		Default:      defaultPersistentVolumeClaim,
 		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) {
+		PrepareForCreate: func(r *resource.Request, c *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
-			dropDistantDataSource(&c.Spec, nil)
+			dropDistantDataSource(r.Features, &c.Spec, nil)
 			dropForeignDataSource(&c.Spec, nil)
 			normalizeDataSources(&c.Spec)
 		},
-		PrepareForUpdate: func(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) {
-			dropDistantDataSource(&c.Spec, &old.Spec)
+		PrepareForUpdate: func(r *resource.Request, c, old *corev1.PersistentVolumeClaim) {
+			dropDistantDataSource(r.Features, &c.Spec, &old.Spec)
 			dropForeignDataSource(&c.Spec, &old.Spec)
 			normalizeDataSources(&c.Spec)
 		},
@@ -66,10 +67,14 @@ func defaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	roundResources(c.Status.AllocatedResources)
 }
 
-// dropDistantDataSource clears a dataSourceRef into another namespace, which
-// CrossNamespaceVolumeDataSource, an alpha feature, would allow.
-func dropDistantDataSource(spec, old *corev1.PersistentVolumeClaimSpec) {
-	if ref := spec.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" && (old == nil || old.DataSourceRef == nil) {
+// dropDistantDataSource clears a dataSourceRef into another namespace where
+// CrossNamespaceVolumeDataSource does not allow it.
+func dropDistantDataSource(features *feature.Set, spec, old *corev1.PersistentVolumeClaimSpec) {
+	ref := spec.DataSourceRef
+	if ref == nil || ptr.Deref(ref.Namespace, "") == "" || old != nil && old.DataSourceRef != nil {
+		return
+	}
+	if !features.Enabled("CrossNamespaceVolumeDataSource") {
 		spec.DataSourceRef = nil
 	}
 }

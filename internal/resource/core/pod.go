@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -27,8 +28,8 @@ func Pods() *resource.Resource {
 		Spec:             func(p *corev1.Pod) any { return &p.Spec },
 		CopyStatus:       func(p, from *corev1.Pod) { p.Status = from.Status },
 		PrepareForCreate: preparePod,
-		PrepareForUpdate: func(_ *resource.Request, p, old *corev1.Pod) {
-			dropDisabledPodFields(&p.Spec, &old.Spec)
+		PrepareForUpdate: func(r *resource.Request, p, old *corev1.Pod) {
+			feature.Drop(r.Features, podFields, &p.Spec, &old.Spec)
 		},
 		PrepareStatus:        preparePodStatus,
 		ValidateStatus:       validatePodStatus,
@@ -125,9 +126,9 @@ func podField(p *corev1.Pod, field string) string {
 
 // preparePod starts the pod's life: pending, in the class of service that its
 // resources make it.
-func preparePod(_ *resource.Request, p *corev1.Pod) {
+func preparePod(r *resource.Request, p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
-	dropDisabledPodFields(&p.Spec, nil)
+	feature.Drop(r.Features, podFields, &p.Spec, nil)
 	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		*grace = 1
 	}

@@ -1,135 +1,237 @@
 package core
 
 import (
+	"iter"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
+
+// podFields are the parts of a pod's spec that belong to features which are
+// off by default, or can be turned off.
+var podFields = []feature.Field[corev1.PodSpec]{
+	{
+		Gate:  "GenericWorkload",
+		Used:  func(s *corev1.PodSpec) bool { return s.SchedulingGroup != nil },
+		Clear: func(s *corev1.PodSpec) { s.SchedulingGroup = nil },
+	},
+	{
+		Gate:  "EvictionRequestAPI",
+		Used:  func(s *corev1.PodSpec) bool { return s.EvictionResponders != nil },
+		Clear: func(s *corev1.PodSpec) { s.EvictionResponders = nil },
+	},
+	{
+		Gate:  "PodLevelResources",
+		Used:  func(s *corev1.PodSpec) bool { return s.Resources != nil },
+		Clear: func(s *corev1.PodSpec) { s.Resources = nil },
+	},
+	ofContainers("ContainerStopSignals", func(c *corev1.Container) bool {
+		return c.Lifecycle != nil && c.Lifecycle.StopSignal != nil
+	}, dropStopSignal),
+	ofContainers("VolumeBindMountOptions", func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.BindMountOptions != nil })
+	}, func(c *corev1.Container) {
+		for i := range c.VolumeMounts {
+			c.VolumeMounts[i].BindMountOptions = nil
+		}
+	}),
+	ofContainers("ContainerRestartRules", func(c *corev1.Container) bool { return c.RestartPolicyRules != nil },
+		func(c *corev1.Container) { c.RestartPolicyRules = nil }),
+	ofContainers("EnvFiles", func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil })
+	}, func(c *corev1.Container) {
+		for i := range c.Env {
+			if c.Env[i].ValueFrom != nil {
+				c.Env[i].ValueFrom.FileKeyRef = nil
+			}
+		}
+	}),
+	ofProbes("H2CContainerProbe", func(p *corev1.Probe) bool { return p.HTTPGet != nil && p.HTTPGet.Protocol != nil },
+		func(p *corev1.Probe) { p.HTTPGet.Protocol = nil }),
+	ofProbes("GRPCContainerProbeTLS", func(p *corev1.Probe) bool { return p.GRPC != nil && p.GRPC.Mode != nil },
+		func(p *corev1.Probe) { p.GRPC.Mode = nil }),
+	{
+		Gate: "EmptyDirVolumeMode",
+		Used: func(s *corev1.PodSpec) bool {
+			return slices.ContainsFunc(s.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil && v.EmptyDir.Mode != nil })
+		},
+		Clear: func(s *corev1.PodSpec) {
+			for i := range s.Volumes {
+				if s.Volumes[i].EmptyDir != nil {
+					s.Volumes[i].EmptyDir.Mode = nil
+				}
+			}
+		},
+	},
+	{
+		Gate: "AtomicWriteVolumeUserFields",
+		Used: func(s *corev1.PodSpec) bool {
+			for owner := range volumeOwners(s) {
+				if *owner != nil {
+					return true
+				}
+			}
+			return false
+		},
+		Clear: func(s *corev1.PodSpec) {
+			for owner := range volumeOwners(s) {
+				*owner = nil
+			}
+		},
+	},
+}
 
 // DropDisabledPodTemplateFields clears the fields of features that are off,
 // unless the old template uses them already. old may be nil.
-func DropDisabledPodTemplateFields(template, old *corev1.PodTemplateSpec) {
-	if template == nil {
-		return
+func DropDisabledPodTemplateFields(features *feature.Set, template, old *corev1.PodTemplateSpec) {
+	switch {
+	case template == nil:
+	case old == nil:
+		feature.Drop(features, podFields, &template.Spec, nil)
+	default:
+		feature.Drop(features, podFields, &template.Spec, &old.Spec)
 	}
-	if old == nil {
-		dropDisabledPodFields(&template.Spec, nil)
-		return
-	}
-	dropDisabledPodFields(&template.Spec, &old.Spec)
 }
 
-func dropDisabledPodFields(spec, old *corev1.PodSpec) {
-	if old == nil || old.SchedulingGroup == nil {
-		spec.SchedulingGroup = nil
-	}
-	if old == nil || old.EvictionResponders == nil {
-		spec.EvictionResponders = nil
-	}
-	usesSignals := old != nil && anyContainer(old, func(c *corev1.Container) bool {
-		return c.Lifecycle != nil && c.Lifecycle.StopSignal != nil
-	})
-	eachContainer(spec, nil, func(c *corev1.Container, _ *field.Path) {
-		for j := range c.VolumeMounts {
-			c.VolumeMounts[j].BindMountOptions = nil
+// allContainers are the containers of every kind.
+func allContainers(s *corev1.PodSpec) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for i := range s.InitContainers {
+			if !yield(&s.InitContainers[i]) {
+				return
+			}
 		}
-		if !usesSignals {
-			dropStopSignal(c)
+		for i := range s.Containers {
+			if !yield(&s.Containers[i]) {
+				return
+			}
 		}
+		for i := range s.EphemeralContainers {
+			if !yield((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon)) {
+				return
+			}
+		}
+	}
+}
+
+func anyContainer(s *corev1.PodSpec, is func(*corev1.Container) bool) bool {
+	for c := range allContainers(s) {
+		if is(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofContainers describes a field that any container may have.
+func ofContainers(gate string, used func(*corev1.Container) bool, clear func(*corev1.Container)) feature.Field[corev1.PodSpec] {
+	return feature.Field[corev1.PodSpec]{
+		Gate: gate,
+		Used: func(s *corev1.PodSpec) bool { return anyContainer(s, used) },
+		Clear: func(s *corev1.PodSpec) {
+			for c := range allContainers(s) {
+				if used(c) {
+					clear(c)
+				}
+			}
+		},
+	}
+}
+
+// ofProbes describes a field that any probe may have.
+func ofProbes(gate string, used func(*corev1.Probe) bool, clear func(*corev1.Probe)) feature.Field[corev1.PodSpec] {
+	each := func(c *corev1.Container, do func(*corev1.Probe)) {
 		for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-			dropProbeProtocols(probe)
-		}
-	})
-	if old == nil || !equal(spec.Volumes, old.Volumes) {
-		for i := range spec.Volumes {
-			dropVolumeOwners(&spec.Volumes[i])
+			if probe != nil && used(probe) {
+				do(probe)
+			}
 		}
 	}
-}
-
-func anyContainer(spec *corev1.PodSpec, is func(*corev1.Container) bool) bool {
-	found := false
-	eachContainer(spec, nil, func(c *corev1.Container, _ *field.Path) { found = found || is(c) })
-	return found
+	return ofContainers(gate, func(c *corev1.Container) bool {
+		found := false
+		each(c, func(*corev1.Probe) { found = true })
+		return found
+	}, func(c *corev1.Container) { each(c, clear) })
 }
 
 // dropStopSignal takes away the signal of KEP-4960, and a lifecycle that said
 // nothing else.
 func dropStopSignal(c *corev1.Container) {
-	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return
-	}
 	c.Lifecycle.StopSignal = nil
 	if c.Lifecycle.PostStart == nil && c.Lifecycle.PreStop == nil {
 		c.Lifecycle = nil
 	}
 }
 
-func dropProbeProtocols(p *corev1.Probe) {
-	if p != nil && p.HTTPGet != nil {
-		p.HTTPGet.Protocol = nil
-	}
-	if p != nil && p.GRPC != nil {
-		p.GRPC.Mode = nil
-	}
-}
-
-// dropVolumeOwners clears who is to own a volume's files, and what may be
-// done with an empty directory.
-func dropVolumeOwners(v *corev1.Volume) {
-	if v.EmptyDir != nil {
-		v.EmptyDir.Mode = nil
-	}
-	if v.Secret != nil {
-		v.Secret.DefaultUser = nil
-		dropItemOwners(v.Secret.Items)
-	}
-	if v.ConfigMap != nil {
-		v.ConfigMap.DefaultUser = nil
-		dropItemOwners(v.ConfigMap.Items)
-	}
-	if v.DownwardAPI != nil {
-		v.DownwardAPI.DefaultUser = nil
-		dropFileOwners(v.DownwardAPI.Items)
-	}
-	if v.Projected == nil {
-		return
-	}
-	v.Projected.DefaultUser = nil
-	for i := range v.Projected.Sources {
-		s := &v.Projected.Sources[i]
-		if s.Secret != nil {
-			dropItemOwners(s.Secret.Items)
-		}
-		if s.ConfigMap != nil {
-			dropItemOwners(s.ConfigMap.Items)
-		}
-		if s.DownwardAPI != nil {
-			dropFileOwners(s.DownwardAPI.Items)
-		}
-		if s.ServiceAccountToken != nil {
-			s.ServiceAccountToken.User = nil
-		}
-		if s.ClusterTrustBundle != nil {
-			s.ClusterTrustBundle.User = nil
-		}
-		if s.PodCertificate != nil {
-			s.PodCertificate.User = nil
+// volumeOwners are the places that say who is to own a volume's files.
+func volumeOwners(s *corev1.PodSpec) iter.Seq[**int64] {
+	return func(yield func(**int64) bool) {
+		for i := range s.Volumes {
+			if !eachOwner(&s.Volumes[i], yield) {
+				return
+			}
 		}
 	}
 }
 
-func dropItemOwners(items []corev1.KeyToPath) {
+func eachOwner(v *corev1.Volume, yield func(**int64) bool) bool {
+	switch {
+	case v.Secret != nil:
+		return yield(&v.Secret.DefaultUser) && itemOwners(v.Secret.Items, yield)
+	case v.ConfigMap != nil:
+		return yield(&v.ConfigMap.DefaultUser) && itemOwners(v.ConfigMap.Items, yield)
+	case v.DownwardAPI != nil:
+		return yield(&v.DownwardAPI.DefaultUser) && fileOwners(v.DownwardAPI.Items, yield)
+	case v.Projected != nil:
+		if !yield(&v.Projected.DefaultUser) {
+			return false
+		}
+		for i := range v.Projected.Sources {
+			if !sourceOwners(&v.Projected.Sources[i], yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sourceOwners(s *corev1.VolumeProjection, yield func(**int64) bool) bool {
+	switch {
+	case s.Secret != nil:
+		return itemOwners(s.Secret.Items, yield)
+	case s.ConfigMap != nil:
+		return itemOwners(s.ConfigMap.Items, yield)
+	case s.DownwardAPI != nil:
+		return fileOwners(s.DownwardAPI.Items, yield)
+	case s.ServiceAccountToken != nil:
+		return yield(&s.ServiceAccountToken.User)
+	case s.ClusterTrustBundle != nil:
+		return yield(&s.ClusterTrustBundle.User)
+	case s.PodCertificate != nil:
+		return yield(&s.PodCertificate.User)
+	}
+	return true
+}
+
+func itemOwners(items []corev1.KeyToPath, yield func(**int64) bool) bool {
 	for i := range items {
-		items[i].User = nil
+		if !yield(&items[i].User) {
+			return false
+		}
 	}
+	return true
 }
 
-func dropFileOwners(items []corev1.DownwardAPIVolumeFile) {
+func fileOwners(items []corev1.DownwardAPIVolumeFile, yield func(**int64) bool) bool {
 	for i := range items {
-		items[i].User = nil
+		if !yield(&items[i].User) {
+			return false
+		}
 	}
+	return true
 }
 
 // applyAppArmorAnnotations moves profiles from the annotations of old clients

@@ -43,6 +43,7 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	errs = append(errs, validateHostProcess(spec, path)...)
 	errs = append(errs, validateOS(spec, path)...)
 	errs = append(errs, rules.validateNames(path)...)
+	errs = append(errs, rules.validateGated(path)...)
 	if deadline := spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 1 || *deadline > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *deadline, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
 	}

@@ -20,11 +20,11 @@ func PodTemplates() *resource.Resource {
 		Plural:       "podtemplates",
 		Default:      func(t *corev1.PodTemplate) { DefaultPodTemplateSpec(&t.Template) },
 		Spec:         func(t *corev1.PodTemplate) any { return &t.Template },
-		PrepareForCreate: func(_ *resource.Request, t *corev1.PodTemplate) {
-			DropDisabledPodTemplateFields(&t.Template, nil)
+		PrepareForCreate: func(r *resource.Request, t *corev1.PodTemplate) {
+			DropDisabledPodTemplateFields(r.Features, &t.Template, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, t, old *corev1.PodTemplate) {
-			DropDisabledPodTemplateFields(&t.Template, &old.Template)
+		PrepareForUpdate: func(r *resource.Request, t, old *corev1.PodTemplate) {
+			DropDisabledPodTemplateFields(r.Features, &t.Template, &old.Template)
 		},
 		Validate: func(_ *resource.Request, t *corev1.PodTemplate) field.ErrorList {
 			return ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(&t.Template, nil))

@@ -29,11 +29,11 @@ func ReplicationControllers() *resource.Resource {
 		Default:      defaultReplicationController,
 		Spec:         func(rc *corev1.ReplicationController) any { return &rc.Spec },
 		CopyStatus:   func(rc, from *corev1.ReplicationController) { rc.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, rc *corev1.ReplicationController) {
-			DropDisabledPodTemplateFields(rc.Spec.Template, nil)
+		PrepareForCreate: func(r *resource.Request, rc *corev1.ReplicationController) {
+			DropDisabledPodTemplateFields(r.Features, rc.Spec.Template, nil)
 		},
-		PrepareForUpdate: func(_ *resource.Request, rc, old *corev1.ReplicationController) {
-			DropDisabledPodTemplateFields(rc.Spec.Template, old.Spec.Template)
+		PrepareForUpdate: func(r *resource.Request, rc, old *corev1.ReplicationController) {
+			DropDisabledPodTemplateFields(r.Features, rc.Spec.Template, old.Spec.Template)
 		},
 		ValidateStatus: func(_ *resource.Request, rc, _ *corev1.ReplicationController) field.ErrorList {
 			return validateReplicaCounts(&rc.Status, field.NewPath("status"))

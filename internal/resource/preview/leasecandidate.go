@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"strings"
 	"time"
 
 	"github.com/blang/semver/v4"
@@ -10,7 +9,6 @@ import (
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -64,16 +62,10 @@ func validateCandidate(p *field.Path, s *coordinationv1beta1.LeaseCandidateSpec)
 	case s.Strategy == coordinationv1.OldestEmulationVersion:
 		errs = append(errs, field.Required(p.Child("emulationVersion"), "must be specified when `strategy` is 'OldestEmulationVersion'"))
 	}
-	strategy := string(s.Strategy)
-	switch {
-	case strategy == "":
-		errs = append(errs, field.Required(p.Child("strategy"), ""))
-	case strings.Contains(strategy, "/"): // a strategy of somebody else's
-		errs = append(errs, rule.Problems(p.Child("strategy"), strategy, utilvalidation.IsQualifiedName(strategy))...)
-	case s.Strategy != coordinationv1.OldestEmulationVersion:
-		errs = append(errs, field.NotSupported(p.Child("strategy"), s.Strategy, []coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion}))
+	if s.Strategy == "" {
+		return append(errs, field.Required(p.Child("strategy"), ""))
 	}
-	return errs
+	return append(errs, rule.LeaseStrategy(p.Child("strategy"), s.Strategy)...)
 }
 
 func parseVersion(p *field.Path, text string, errs *field.ErrorList) *semver.Version {
