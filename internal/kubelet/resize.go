@@ -65,8 +65,8 @@ func (w *worker) fits(pod *v1.Pod) *v1.PodCondition {
 		}
 	}
 	allocatable := w.k.nodeFacts().Allocatable
-	if rejection := admit.Check(pod, nil, nil, allocatable); rejection != nil {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: rejection.Message}
+	if message := admit.TooBig(pod, allocatable); message != "" {
+		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
 	}
 	if rejection := admit.Check(pod, nil, others, allocatable); rejection != nil {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}

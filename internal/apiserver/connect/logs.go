@@ -1,16 +1,21 @@
 package connect
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // log streams a container's log from its kubelet.
@@ -58,7 +63,8 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 // errorBody bounds how much of a kubelet's error is read.
 const errorBody = 32 << 10
 
-// copyLog copies a log as it comes. Errors after the first byte end it.
+// copyLog copies a log as it comes, as messages to who asked for a WebSocket.
+// Errors after the first byte end it.
 func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper, u *url.URL, pod string, follow bool) error {
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -72,6 +78,9 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusPartialContent {
 		return kubeletError(response, pod)
 	}
+	if wsstream.IsWebSocketRequest(r) {
+		return messages(w, r, response.Body)
+	}
 	contentType := response.Header.Get("Content-Type")
 	if contentType == "" {
 		contentType = "text/plain"
@@ -83,6 +92,22 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 		out = flushing{w, http.NewResponseController(w)}
 	}
 	_, _ = io.Copy(out, response.Body)
+	return nil
+}
+
+// messages sends a stream over a WebSocket. Errors after the handshake end it.
+func messages(w http.ResponseWriter, r *http.Request, stream io.Reader) error {
+	known := wsstream.NewDefaultReaderProtocols()
+	if asked := r.Header.Get("Sec-WebSocket-Protocol"); asked != "" {
+		supported := func(p string) bool { _, ok := known[strings.TrimSpace(p)]; return ok }
+		if !slices.ContainsFunc(strings.Split(asked, ","), supported) {
+			return apierrors.NewBadRequest(fmt.Sprintf("a log is not sent by the WebSocket protocol %q: ask for binary.k8s.io or base64.binary.k8s.io", asked))
+		}
+	}
+	// The sender drops what comes together with the end; a bufio.Reader tells
+	// the end by itself.
+	sender := wsstream.NewReaderWithLogger(klog.FromContext(r.Context()), bufio.NewReader(stream), true, known)
+	_ = sender.Copy(w, r)
 	return nil
 }
 

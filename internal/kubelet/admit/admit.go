@@ -158,6 +158,18 @@ func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Reje
 	return nil
 }
 
+// TooBig says why the node could not hold the pod even if it ran alone there,
+// "" if it could.
+func TooBig(pod *v1.Pod, allocatable v1.ResourceList) string {
+	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+		if want, room := amount(name, request[name]), amount(name, allocatable[name]); want > room {
+			return fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, want, room)
+		}
+	}
+	return ""
+}
+
 // Requests adds up what the pods ask for.
 func Requests(pods []*v1.Pod) v1.ResourceList {
 	total := v1.ResourceList{}
