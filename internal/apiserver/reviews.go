@@ -8,6 +8,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -141,7 +142,7 @@ func invalidReview(kind, name string, errs field.ErrorList) error {
 func validateSubject(spec authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	errs := validateAttributes(spec.ResourceAttributes, spec.NonResourceAttributes)
 	if spec.User == "" && len(spec.Groups) == 0 {
-		errs = append(errs, field.Required(field.NewPath("spec", "user"), "at least one of user or group must be specified"))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"))
 	}
 	return errs
 }
@@ -153,17 +154,27 @@ func validateAttributes(r *authorizationv1.ResourceAttributes, n *authorizationv
 	case r != nil && n != nil:
 		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), n, "cannot be specified in combination with resourceAttributes"))
 	case r == nil && n == nil:
-		errs = append(errs, field.Required(spec.Child("resourceAttributes"), "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), n, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
 	if r == nil {
 		return errs
 	}
 	path := spec.Child("resourceAttributes")
 	if s := r.FieldSelector; s != nil {
-		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), path.Child("fieldSelector"))...)
+		at := path.Child("fieldSelector")
+		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), at)...)
+		options := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, requirement := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(requirement, options, at.Child("requirements").Index(i))...)
+		}
 	}
 	if s := r.LabelSelector; s != nil {
-		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), path.Child("labelSelector"))...)
+		at := path.Child("labelSelector")
+		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), at)...)
+		options := metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, requirement := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(requirement, options, at.Child("requirements").Index(i))...)
+		}
 	}
 	return errs
 }

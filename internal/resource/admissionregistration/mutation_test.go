@@ -56,27 +56,3 @@ func TestMutations(t *testing.T) {
 		})
 	}
 }
-
-func TestResources(t *testing.T) {
-	for list, want := range map[string]string{
-		"pods":            "",
-		"*":               "",
-		"*/*":             "",
-		"pods pods/log":   "",
-		"pods/* pods/log": "if 'pods/*' is present, must not specify pods/log",
-		"*/log pods/log":  "if '*/log' is present, must not specify pods/log",
-		"*/* pods":        "if '*/*' is present, must not specify other resources",
-		"* pods":          "if '*' is present, must not specify other resources without subresources",
-	} {
-		t.Run(list, func(t *testing.T) {
-			errs := validateResources(nil, strings.Fields(list))
-			got := ""
-			if len(errs) > 0 {
-				got = errs[0].Detail
-			}
-			if got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
-	}
-}

@@ -26,12 +26,13 @@ func APIServices() *resource.Resource {
 				fill.Nil(&s.Spec.Service.Port, 443)
 			}
 		},
-		CopyStatus:       func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
-		PrepareForCreate: settleLocal,
-		PrepareForUpdate: func(r *resource.Request, s, _ *apiregistrationv1.APIService) { settleLocal(r, s) },
-		Validate:         validateAPIService,
-		ValidateStatus:   validateAPIServiceStatus,
-		ValidateName:     resource.NameIsPathSegment,
+		CopyStatus:          func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
+		PrepareForCreate:    settleLocal,
+		PrepareForUpdate:    func(r *resource.Request, s, _ *apiregistrationv1.APIService) { settleLocal(r, s) },
+		Validate:            validateAPIService,
+		ValidateStatus:      validateAPIServiceStatus,
+		StatusKeepsMetadata: true,
+		ValidateName:        resource.NameIsPathSegment,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Service", "string", "The reference to the service that hosts this API endpoint."),

@@ -30,6 +30,7 @@ func PodCertificateRequests() *resource.Resource {
 		CopyStatus:           func(r, from *certificatesv1.PodCertificateRequest) { r.Status = from.Status },
 		Validate:             validatePodRequest,
 		ValidateStatus:       validatePodRequestStatus,
+		StatusKeepsMetadata:  true,
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 			if equality.Semantic.DeepEqual(r.Spec, old.Spec) {

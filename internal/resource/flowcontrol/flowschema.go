@@ -30,6 +30,7 @@ func FlowSchemas() *resource.Resource {
 			return validateConditionTypes(s.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
 		},
 		MetadataUpdateUnchecked: true,
+		StatusKeepsMetadata:     true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PriorityLevel", "string", doc["priorityLevelConfiguration"]),

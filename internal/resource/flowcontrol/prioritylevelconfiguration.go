@@ -28,6 +28,7 @@ func PriorityLevelConfigurations() *resource.Resource {
 			return validateConditionTypes(l.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
 		},
 		MetadataUpdateUnchecked: true,
+		StatusKeepsMetadata:     true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Type", "string", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),

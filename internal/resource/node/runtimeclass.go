@@ -1,6 +1,9 @@
 package node
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	nodev1 "k8s.io/api/node/v1"
@@ -8,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -24,6 +28,7 @@ func RuntimeClasses() *resource.Resource {
 		ValidateUpdate: func(_ *resource.Request, c, old *nodev1.RuntimeClass) field.ErrorList {
 			return rule.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
 		},
+		Warnings: runtimeClassWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Handler", "string", nodev1.RuntimeClass{}.SwaggerDoc()["handler"]),
@@ -33,4 +38,18 @@ func RuntimeClasses() *resource.Resource {
 			return []any{c.Name, c.Handler, resource.Age(c.CreationTimestamp, now)}
 		},
 	})
+}
+
+// runtimeClassWarnings are of node selectors by labels that have been replaced.
+func runtimeClassWarnings(_ *resource.Request, c, _ *nodev1.RuntimeClass) []string {
+	if c.Scheduling == nil {
+		return nil
+	}
+	var warnings []string
+	for _, key := range slices.Sorted(maps.Keys(c.Scheduling.NodeSelector)) {
+		if message, deprecated := core.DeprecatedNodeLabel(key); deprecated {
+			warnings = append(warnings, fmt.Sprintf("%s: %s", field.NewPath("scheduling", "nodeSelector"), message))
+		}
+	}
+	return warnings
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -39,6 +41,7 @@ func StorageClasses() *resource.Resource {
 		},
 		Validate:       validateStorageClass,
 		ValidateUpdate: validateStorageClassUpdate,
+		Warnings:       storageClassWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Provisioner", "string", doc["provisioner"]),
@@ -49,6 +52,20 @@ func StorageClasses() *resource.Resource {
 		},
 		Row: storageClassRow,
 	})
+}
+
+// storageClassWarnings are of topologies by labels that have been replaced.
+func storageClassWarnings(_ *resource.Request, c, _ *storagev1.StorageClass) []string {
+	var warnings []string
+	for i := range c.AllowedTopologies {
+		at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions")
+		for k, e := range c.AllowedTopologies[i].MatchLabelExpressions {
+			if message, deprecated := core.DeprecatedNodeLabel(e.Key); deprecated {
+				warnings = append(warnings, fmt.Sprintf("%s: %s", at.Index(k).Child("key"), message))
+			}
+		}
+	}
+	return warnings
 }
 
 func storageClassRow(c *storagev1.StorageClass, now time.Time) []any {

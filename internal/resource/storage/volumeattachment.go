@@ -31,6 +31,7 @@ func VolumeAttachments() *resource.Resource {
 		Validate:                  validateVolumeAttachment,
 		ValidateUpdate:            validateVolumeAttachmentUpdate,
 		MetadataUpdateUnchecked:   true,
+		StatusKeepsMetadata:       true,
 		ValidateStatus: func(r *resource.Request, a, _ *storagev1.VolumeAttachment) field.ErrorList {
 			return validateVolumeAttachment(r, a)
 		},

@@ -26,7 +26,8 @@ func StorageVersionMigrations() *resource.Resource {
 			}
 			return field.ErrorList{field.Invalid(field.NewPath("spec"), rule.Shown(m.Spec), "field is immutable")}
 		},
-		ValidateStatus: validateMigrationStatus,
+		ValidateStatus:      validateMigrationStatus,
+		StatusKeepsMetadata: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Resource", "string", storagemigrationv1.StorageVersionMigrationSpec{}.SwaggerDoc()["resource"]),
