@@ -14,18 +14,18 @@ import (
 // is Succeeded or Failed they read the log. It also saves a write.
 const brief = 300 * time.Millisecond
 
-// showRunning says from when on the pod's status may be written: after now
-// only if it is the first with which a pod that ends by itself is Running.
-func showRunning(pod *v1.Pod, previous, next v1.PodPhase, observed *cri.Pod, now time.Time) time.Time {
+// showRunning says until when the pod's status is held back: it is the first
+// with which a pod that ends by itself is Running, and shown too soon. The zero
+// time lets it be written.
+func showRunning(pod *v1.Pod, previous, next v1.PodPhase, observed *cri.Pod, now time.Time) (until time.Time) {
 	if pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.DeletionTimestamp != nil ||
 		next != v1.PodRunning || previous == v1.PodRunning {
-		return now
+		return until
 	}
-	from := now
 	for _, c := range observed.Containers {
-		if c.State == cri.Running && c.StartedAt.Add(brief).After(from) {
-			from = c.StartedAt.Add(brief)
+		if shown := c.StartedAt.Add(brief); c.State == cri.Running && shown.After(now) && shown.After(until) {
+			until = shown
 		}
 	}
-	return from
+	return until
 }

@@ -91,7 +91,14 @@ func TestCrashLoopBacksOff(t *testing.T) {
 		if got.State.Waiting == nil || got.State.Waiting.Reason != "CrashLoopBackOff" || !strings.HasPrefix(got.State.Waiting.Message, "back-off 10s restarting failed container=main pod=crash_default(uid-crash)") {
 			t.Fatalf("after the second exit: %+v", got.State)
 		}
-		b.after(10 * time.Second) // third run over: 20 s
+		b.runtime.Latency = time.Millisecond
+		before := b.runtime.Listings.Load()
+		b.after(8 * time.Second)
+		if looks := b.runtime.Listings.Load() - before; looks > 5 {
+			t.Fatalf("the kubelet looked %d times at a pod that only waits", looks)
+		}
+		b.runtime.Latency = 0
+		b.after(2100 * time.Millisecond) // third run over: 20 s
 		if got := b.get("crash").Status.ContainerStatuses[0]; got.RestartCount != 2 || !strings.Contains(got.State.Waiting.Message, "back-off 20s") {
 			t.Fatalf("after the third exit: %+v %+v", got, got.State)
 		}
@@ -333,7 +340,7 @@ func TestActiveDeadline(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		seconds := int64(10)
 		b.create(pod("job", func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }))
-		b.after(9 * time.Second)
+		b.after(8 * time.Second)
 		if p := b.get("job"); p.Status.Phase != v1.PodRunning {
 			t.Fatalf("phase %s before the deadline", p.Status.Phase)
 		}

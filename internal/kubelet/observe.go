@@ -223,7 +223,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 		w.pod.Status = st
 		w.mu.Unlock()
 	}
-	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); w.showFrom.After(now) {
+	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); !w.showFrom.IsZero() {
 		return st
 	}
 	if before := w.previous(pod); before.Phase != v1.PodRunning && st.Phase == v1.PodRunning && st.StartTime != nil {

@@ -48,7 +48,7 @@ type worker struct {
 	resizing []v1.PodCondition
 	failures int
 	hold     map[string]hold // what failed to start, by container
-	showFrom time.Time       // when the last status may be written
+	showFrom time.Time       // when the last status may be written; zero: it was
 }
 
 // hold keeps the worker from trying what failed again with every event.
@@ -321,7 +321,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	if until, ok := w.imageRetry(pod); ok {
 		next = sooner(next, time.Until(until))
 	}
-	if w.showFrom.After(now) {
+	if !w.showFrom.IsZero() {
 		next = sooner(next, time.Until(w.showFrom))
 	}
 	return next, false, err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -40,6 +41,10 @@ type Runtime struct {
 	Behave func(config *runtimeapi.ContainerConfig) Behaviour
 	// SandboxError is asked before each sandbox is made; nil never fails.
 	SandboxError func(config *runtimeapi.PodSandboxConfig) error
+	// Latency is how long a listing of sandboxes takes.
+	Latency time.Duration
+	// Listings counts them.
+	Listings atomic.Int64
 
 	mu         sync.Mutex // guards what follows
 	next       int
@@ -198,6 +203,8 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, id string, _ bool) (*runti
 
 // ListPodSandbox implements the CRI.
 func (r *Runtime) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	r.Listings.Add(1)
+	time.Sleep(r.Latency)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
