@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -179,8 +181,18 @@ func unstored(obj resource.Object) *watchcache.Entry {
 func (q *request) rules() *resource.Request {
 	return &resource.Request{
 		Now: q.now, User: q.user, Namespace: q.info.Namespace, GroupVersion: q.endpoint.version.GroupVersion,
-		Features: q.server.Features,
+		Features: q.server.Features, NamespaceLabels: q.namespaceLabels,
 	}
+}
+
+// namespaceLabels are the labels of the namespace that the request is about.
+func (q *request) namespaceLabels() map[string]string {
+	namespaces := objects.Of[*corev1.Namespace](objects.Cache{Cache: q.server.Cache}, objects.Namespaces)
+	namespace, ok := namespaces.Get("", q.info.Namespace)
+	if !ok {
+		return nil
+	}
+	return namespace.Labels
 }
 
 func wipeSystemMetadata(obj resource.Object) {

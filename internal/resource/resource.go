@@ -40,6 +40,9 @@ type Request struct {
 	// GroupVersion is the one that the client speaks; rules differ by it only
 	// where versions promise different things (events).
 	GroupVersion schema.GroupVersion
+	// NamespaceLabels finds the labels of the object's namespace; nil inside the
+	// server, which may do what namespaces are marked for anywhere.
+	NamespaceLabels func() map[string]string
 	// Features are those that are on; nil is what is on by default.
 	Features *feature.Set
 }

@@ -22,8 +22,9 @@ func ResourceClaims() *resource.Resource {
 		Default:          func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
 		CopyStatus:       func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
 		PrepareForCreate: func(_ *resource.Request, c *resourcev1.ResourceClaim) { dropDisabled(&c.Spec) },
-		Validate: func(_ *resource.Request, c *resourcev1.ResourceClaim) field.ErrorList {
-			return validateClaim(field.NewPath("spec"), &c.Spec)
+		Validate: func(r *resource.Request, c *resourcev1.ResourceClaim) field.ErrorList {
+			errs := validateAdminAccess(r, c.Spec.Devices.Requests)
+			return append(errs, validateClaim(field.NewPath("spec"), &c.Spec)...)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
@@ -35,7 +36,10 @@ func ResourceClaims() *resource.Resource {
 			forgetReleased(r, c, old)
 			dropDisabledResults(c.Status.Allocation)
 		},
-		ValidateStatus: validateClaimStatus,
+		ValidateStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			errs := validateAdminResults(r, c.Status.Allocation, old.Status.Allocation)
+			return append(errs, validateClaimStatus(r, c, old)...)
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),

@@ -17,8 +17,9 @@ func ResourceClaimTemplates() *resource.Resource {
 		Plural:           "resourceclaimtemplates",
 		Default:          func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
 		PrepareForCreate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) { dropDisabled(&t.Spec.Spec) },
-		Validate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
-			errs := core.ValidateTemplateMetadata(&t.Spec.ObjectMeta, field.NewPath("spec", "metadata"))
+		Validate: func(r *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			errs := validateAdminAccess(r, t.Spec.Spec.Devices.Requests)
+			errs = append(errs, core.ValidateTemplateMetadata(&t.Spec.ObjectMeta, field.NewPath("spec", "metadata"))...)
 			return append(errs, validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec)...)
 		},
 		UpdateValidatesAlone: true,
