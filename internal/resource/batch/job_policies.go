@@ -2,15 +2,15 @@ package batch
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -144,7 +144,7 @@ func validateSuccessRule(p *field.Path, s *batchv1.JobSpec, r *batchv1.SuccessPo
 	var total int32
 	if r.SucceededIndexes != nil {
 		var err error
-		if total, err = countIndexes(*r.SucceededIndexes, s.Completions); err != nil {
+		if total, err = countIndexes(*r.SucceededIndexes, ptr.Deref(s.Completions, math.MaxInt32)); err != nil {
 			errs = append(errs, field.Invalid(p.Child("succeededIndexes"), *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
 		}
 	}
@@ -159,39 +159,4 @@ func validateSuccessRule(p *field.Path, s *batchv1.JobSpec, r *batchv1.SuccessPo
 		}
 	}
 	return errs
-}
-
-// countIndexes counts the indexes of a list such as "1,3-5,7", which is
-// ascending and below completions.
-func countIndexes(list string, completions *int32) (int32, error) {
-	if list == "" {
-		return 0, nil
-	}
-	var total int32
-	last := -1
-	for _, interval := range strings.Split(list, ",") {
-		from, to, ranged := strings.Cut(interval, "-")
-		first, err := strconv.Atoi(from)
-		if err != nil {
-			return 0, fmt.Errorf("cannot convert string to integer for index: %q", from)
-		}
-		end := first
-		if ranged {
-			if end, err = strconv.Atoi(to); err != nil {
-				return 0, fmt.Errorf("cannot convert string to integer for index: %q", to)
-			}
-			if end <= first {
-				return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", first, end)
-			}
-		}
-		if first <= last {
-			return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, first)
-		}
-		if completions != nil && end >= int(*completions) {
-			return 0, fmt.Errorf("too large index: %q", strconv.Itoa(end))
-		}
-		total += int32(end - first + 1)
-		last = end
-	}
-	return total, nil
 }

@@ -25,9 +25,10 @@ func TestCountIndexes(t *testing.T) {
 		{"3-3", 0, "non-increasing order, previous: 3, current: 3"},
 		{"4,1", 0, "non-increasing order, previous: 4, current: 1"},
 		{"8-10", 0, `too large index: "10"`},
+		{"1-2-3", 0, `the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`},
 	} {
 		t.Run(test.list, func(t *testing.T) {
-			got, err := countIndexes(test.list, ptr.To[int32](10))
+			got, err := countIndexes(test.list, 10)
 			problem := ""
 			if err != nil {
 				problem = err.Error()

@@ -224,22 +224,6 @@ func validateTemplateUpdate(p *field.Path, j, old *batchv1.Job) field.ErrorList 
 	return field.ErrorList{field.Invalid(p, rule.Shown(*template), validation.FieldImmutableErrorMsg)}
 }
 
-func validateJobStatus(_ *resource.Request, j, _ *batchv1.Job) field.ErrorList {
-	p, s := field.NewPath("status"), &j.Status
-	errs := rule.Nonnegative(p.Child("active"), s.Active)
-	errs = append(errs, rule.Nonnegative(p.Child("succeeded"), s.Succeeded)...)
-	errs = append(errs, rule.Nonnegative(p.Child("failed"), s.Failed)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("ready"), s.Ready)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("terminating"), s.Terminating)...)
-	if hasCondition(j, batchv1.JobComplete) && hasCondition(j, batchv1.JobFailed) {
-		errs = append(errs, field.Invalid(p.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
-	}
-	if s.CompletionTime != nil && !hasCondition(j, batchv1.JobComplete) {
-		errs = append(errs, field.Invalid(p.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
-	}
-	return errs
-}
-
 // indexWarnings warns of a job with more failed indexes than its status can
 // tell.
 func indexWarnings(p *field.Path, s *batchv1.JobSpec) []string {

@@ -41,7 +41,7 @@ func PersistentVolumeClaims() *resource.Resource {
 		},
 		ValidateUpdate: validateClaimUpdate,
 		Warnings: func(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) []string {
-			return claimWarnings(&c.Spec, field.NewPath("spec"))
+			return claimObjectWarnings(c)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
@@ -215,51 +215,6 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 		if s.Kind != ref.Kind || s.Name != ref.Name || ptr.Deref(s.APIGroup, "") != ptr.Deref(ref.APIGroup, "") {
 			errs = append(errs, field.Invalid(path, path.Child("dataSource"), "must match dataSourceRef"))
 		}
-	}
-	return errs
-}
-
-// validateClaimUpdate lets a bound claim grow, and nothing else change but
-// the class of its attributes and, while it is unbound, its class.
-func validateClaimUpdate(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
-	spec := field.NewPath("spec")
-	var errs field.ErrorList
-	is, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
-	if was.VolumeName == "" && old.Status.Phase != corev1.ClaimLost {
-		was.VolumeName = is.VolumeName
-	}
-	bound := c.Status.Phase == corev1.ClaimBound
-	if bound && is.Resources.Requests != nil {
-		is.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
-	}
-	if was.StorageClassName == nil && is.StorageClassName != nil && !bound {
-		was.StorageClassName = is.StorageClassName
-	}
-	was.VolumeAttributesClassName = is.VolumeAttributesClassName
-	if !equal(is, was) {
-		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
-			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", changes(*was, *is))))
-	}
-	oldSize, newSize := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
-	capacity := old.Status.Capacity[corev1.ResourceStorage]
-	if newSize.Cmp(oldSize) < 0 && newSize.Cmp(capacity) <= 0 {
-		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
-	}
-	errs = append(errs, immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
-	if ptr.Deref(old.Spec.VolumeAttributesClassName, "") != "" && ptr.Deref(c.Spec.VolumeAttributesClassName, "") == "" && bound {
-		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
-	}
-	return errs
-}
-
-func validateClaimStatus(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("status")
-	if len(c.Spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
-	}
-	for name, quantity := range c.Status.Capacity {
-		errs = append(errs, basicQuantity(quantity, path.Child("capacity").Key(string(name)))...)
 	}
 	return errs
 }

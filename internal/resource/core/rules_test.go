@@ -14,6 +14,7 @@ import (
 // What is wrong with an object, or with what it becomes of old: every problem
 // on a line, in alphabetical order.
 func TestRules(t *testing.T) {
+	const claim = `{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}`
 	for name, test := range map[string]struct {
 		kind             *resource.Resource
 		endpoint         string
@@ -59,6 +60,32 @@ spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resour
 			next:  `{spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}}`,
 			wants: `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary clusterIP` + "\n" + `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary ipFamily`,
 		},
+		"a claim's class in the old annotation": {
+			kind: core.PersistentVolumeClaims(),
+			old:  `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: fast}}, spec: ` + claim + `}}`,
+			next: `{spec: ` + claim + `, storageClassName: fast}}`,
+		},
+		"a claim's class in the old annotation, changed": {
+			kind:  core.PersistentVolumeClaims(),
+			old:   `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: fast}}, spec: ` + claim + `}}`,
+			next:  `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: ` + claim + `}}`,
+			wants: `metadata.annotations.volume.beta.kubernetes.io/storage-class: Invalid value: "slow": field is immutable`,
+		},
+		"attributes taken away": {
+			kind:  core.PersistentVolumeClaims(),
+			old:   `{spec: ` + claim + `, volumeAttributesClassName: gold}, status: {phase: Bound, currentVolumeAttributesClassName: gold}}`,
+			next:  `{spec: ` + claim + `}, status: {phase: Bound}}`,
+			wants: `spec.volumeAttributesClassName: Forbidden: update to nil is forbidden when status.currentVolumeAttributesClassName is not nil`,
+		},
+		"a claim that grows": {
+			kind: core.PersistentVolumeClaims(), endpoint: "status",
+			old: `{spec: ` + claim + `}}`,
+			next: `{spec: ` + claim + `}, status: {capacity: {storage: -1}, allocatedResources: {cpu: 1, storage: 2Gi},
+			  allocatedResourceStatuses: {storage: Growing}}}`,
+			wants: `status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInfeasible", "ControllerResizeInProgress"
+status.allocatedResources: Unsupported value: "cpu": supported values: "storage"
+status.capacity[storage]: Invalid value: -1: must be a valid resource quantity`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := &resource.Request{Now: noon, Namespace: "default"}
@@ -95,7 +122,7 @@ spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resour
 func newObject(t *testing.T, r *resource.Resource, text string) resource.Object {
 	t.Helper()
 	obj := r.Hub().New()
-	if err := yaml.Unmarshal([]byte(text), obj); err != nil {
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "\t", " ")), obj); err != nil {
 		t.Fatal(err)
 	}
 	obj.SetName("o")
