@@ -196,6 +196,9 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	if err := documents.TurnOn(a.turnedOn); err != nil {
+		return nil, err
+	}
 	for _, gv := range a.turnedOff {
 		documents.SetV3(openapi.Path(gv), "", nil)
 	}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/emicklei/go-restful/v3"
@@ -36,7 +37,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/coracle-io/coracle/internal/apiserver/openapi/generate/definitions"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/preview"
 )
 
 func main() {
@@ -76,7 +80,61 @@ func generate(version, dir string) error {
 	v3 := genericapiserver.DefaultOpenAPIV3Config(definitions.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(s))
 	v3.Info = info
 	v3.DefaultSecurity = v2.DefaultSecurity
-	return writeV3(c, v3, dir)
+	if err := writeV3(c, v3, dir); err != nil {
+		return err
+	}
+	return writePreviews(s, c, v2, v3, filepath.Join(dir, "preview"))
+}
+
+// writePreviews writes both documents of each path that is there only when
+// --runtime-config asks for it: v2/<path>.json.gz and v3/<path>.json.gz.
+func writePreviews(s *runtime.Scheme, usual *restful.Container, v2 *common.Config, v3 *common.OpenAPIV3Config, dir string) error {
+	features, err := feature.Parse([]string{"AllAlpha=true", "AllBeta=true"})
+	if err != nil {
+		return err
+	}
+	resources, err := preview.Serve(all.All(), []string{"api/all=true"}, features)
+	if err != nil {
+		return err
+	}
+	on, _ := preview.Changed(all.All(), resources)
+	var previews []*resource.Resource
+	for _, r := range resources {
+		only := *r
+		only.Versions = slices.DeleteFunc(slices.Clone(r.Versions), func(v resource.Version) bool { return !slices.Contains(on, v.GroupVersion) })
+		if len(only.Versions) > 0 {
+			previews = append(previews, &only)
+		}
+	}
+	c, err := container(s, previews)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, ws := range usual.RegisteredWebServices() {
+		there[ws.RootPath()] = true
+	}
+	for _, ws := range c.RegisteredWebServices() {
+		if there[ws.RootPath()] {
+			continue
+		}
+		path := strings.Trim(ws.RootPath(), "/")
+		document, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{ws}), v2)
+		if err != nil {
+			return fmt.Errorf("OpenAPI v2 of %s: %w", path, err)
+		}
+		raw, err := json.Marshal(document)
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(dir, "v2", fileName(path)), raw); err != nil {
+			return err
+		}
+		if err := writePath(path, []*restful.WebService{ws}, v3, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeV2(c *restful.Container, config *common.Config, dir string) error {
@@ -111,20 +169,26 @@ func writeV3(c *restful.Container, config *common.OpenAPIV3Config, dir string) e
 		byPath[path] = append(byPath[path], ws)
 	}
 	for path, services := range byPath {
-		document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), config)
-		if err != nil {
-			return fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
-		}
-		raw, err := json.Marshal(document)
-		if err != nil {
-			return err
-		}
-		if err := write(filepath.Join(dir, "v3", strings.ReplaceAll(path, "/", "_")+".json.gz"), raw); err != nil {
+		if err := writePath(path, services, config, dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func writePath(path string, services []*restful.WebService, config *common.OpenAPIV3Config, dir string) error {
+	document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), config)
+	if err != nil {
+		return fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
+	}
+	raw, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	return write(filepath.Join(dir, "v3", fileName(path)), raw)
+}
+
+func fileName(path string) string { return strings.ReplaceAll(path, "/", "_") + ".json.gz" }
 
 func write(path string, raw []byte) error {
 	var b bytes.Buffer
