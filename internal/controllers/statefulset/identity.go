@@ -125,8 +125,6 @@ func claims(set *apps.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 		maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
 		if policy := set.Spec.PersistentVolumeClaimRetentionPolicy; policy != nil && policy.WhenDeleted == apps.DeletePersistentVolumeClaimRetentionPolicyType {
 			claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, kind)}
-			claim.OwnerReferences[0].BlockOwnerDeletion = nil
-			claim.OwnerReferences[0].Controller = nil
 		}
 		out = append(out, claim)
 	}

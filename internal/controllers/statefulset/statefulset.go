@@ -128,7 +128,10 @@ func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
 	if next.wait > 0 {
 		c.queue.AddAfter(key, next.wait)
 	}
-	stepErr := c.apply(ctx, set, next, templates)
+	stepErr := c.retain(ctx, set, owned)
+	if stepErr == nil {
+		stepErr = c.apply(ctx, set, next, templates)
+	}
 	if err := errors.Join(stepErr, c.report(ctx, set, status(s, collisions))); err != nil {
 		return err
 	}
