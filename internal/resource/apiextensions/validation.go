@@ -61,12 +61,11 @@ func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Custo
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil); err != nil {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	for i := range out.Spec.Versions {
-		// The rules of a version's selectable fields presume a schema; without
-		// one, that it is required is all there is to say.
-		if v := &out.Spec.Versions[i]; v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-			v.SelectableFields = nil
-		}
+	// The rules of the selectable fields that all versions have in common
+	// presume a schema where there is a place for it; without one, that it is
+	// required is all there is to say.
+	if common := out.Spec.Validation; common != nil && common.OpenAPIV3Schema == nil {
+		out.Spec.SelectableFields = nil
 	}
 	return out, nil
 }
