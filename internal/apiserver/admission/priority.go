@@ -23,6 +23,9 @@ func newPriority(c *Config) admission.Interface {
 }
 
 func (p priority) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if name, value := groupPriority(a.GetObject()); name != nil && a.GetSubresource() == "" {
+		return p.admitGroup(ctx, a, name, value)
+	}
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !is(a, "", "pods", "") {
 		return nil
@@ -37,7 +40,7 @@ func (p priority) Admit(ctx context.Context, a admission.Attributes, _ admission
 		}
 		return nil
 	}
-	class, err := p.classOf(ctx, a, pod)
+	class, err := p.classOf(ctx, a, pod.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
@@ -60,10 +63,9 @@ func (p priority) Admit(ctx context.Context, a admission.Attributes, _ admission
 	return nil
 }
 
-// classOf returns the class that the pod names, or else the global default;
-// nil if there is none.
-func (p priority) classOf(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*schedulingv1.PriorityClass, error) {
-	name := pod.Spec.PriorityClassName
+// classOf returns the class of a name, or the global default for none; nil if
+// there is none.
+func (p priority) classOf(ctx context.Context, a admission.Attributes, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		return p.globalDefault(), nil
 	}

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"context"
 	"time"
 
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
@@ -72,9 +73,14 @@ func ResourcePoolStatusRequests() *resource.Resource {
 	})
 }
 
+// driverName is the rule of a driver's name, which may have upper case.
+func driverName(ctx context.Context, op tag.Operation, p *field.Path, name, old *string) field.ErrorList {
+	return validate.LongNameCaseless(ctx, op, p, name, old) //nolint:staticcheck // what the API promised of these names
+}
+
 func validatePoolStatusRequest(features *feature.Set, p *field.Path, s *resourcev1alpha3.ResourcePoolStatusRequestSpec) field.ErrorList {
 	op := tag.Create()
-	errs := tag.Value(op, p.Child("driver"), &s.Driver, nil, tag.Required, validate.LongNameCaseless)
+	errs := tag.Value(op, p.Child("driver"), &s.Driver, nil, tag.Required, driverName)
 	errs = append(errs, tag.Pointer(op, p.Child("poolName"), s.PoolName, nil, tag.Optional, validate.ResourcePoolName)...)
 	errs = append(errs, tag.Pointer(op, p.Child("limit"), s.Limit, nil, tag.Optional,
 		tag.Min[int32](1), tag.Max(resourcev1alpha3.ResourcePoolStatusRequestLimitMax))...)
@@ -106,7 +112,7 @@ func count(p *field.Path, n *int32, presence tag.Presence, least int32) field.Er
 
 func validateReportedPool(p *field.Path, s *resourcev1alpha3.PoolStatus) field.ErrorList {
 	op := tag.Create()
-	errs := tag.Value(op, p.Child("driver"), &s.Driver, nil, tag.Required, validate.LongNameCaseless)
+	errs := tag.Value(op, p.Child("driver"), &s.Driver, nil, tag.Required, driverName)
 	errs = append(errs, tag.Value(op, p.Child("poolName"), &s.PoolName, nil, tag.Required, validate.ResourcePoolName)...)
 	errs = append(errs, tag.Value(op, p.Child("generation"), &s.Generation, nil, tag.Optional, tag.Min[int64](0))...)
 	errs = append(errs, count(p.Child("resourceSliceCount"), s.ResourceSliceCount, tag.Optional, 1)...)
