@@ -50,7 +50,10 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 	if err != nil {
 		log.Error(err, "evictionSoft is not usable, nothing will be evicted for it")
 	}
-	thresholds := append(hard, soft...)
+	thresholds, err := evict.Reclaim(append(hard, soft...), c.EvictionMinimumReclaim)
+	if err != nil {
+		log.Error(err, "evictionMinimumReclaim is not usable, no more than needed will be freed")
+	}
 	state := &evict.State{Transition: c.EvictionPressureTransitionPeriod.Duration}
 	ticker := time.NewTicker(guardPeriod)
 	defer ticker.Stop()
@@ -60,7 +63,7 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 			log.Error(err, "The machine's free resources cannot be read")
 		} else {
 			now := time.Now()
-			due := state.Look(evict.Passed(thresholds, free), now)
+			due := state.Look(state.Passed(thresholds, free), now)
 			k.setPressure(pressures{
 				memory: state.Under(v1.NodeMemoryPressure, now), disk: state.Under(v1.NodeDiskPressure, now), pids: state.Under(v1.NodePIDPressure, now)})
 			if due != nil {

@@ -39,6 +39,11 @@ type Threshold struct {
 	Percent float64           // of the total
 	// Grace is how long the limit must be passed before pods go; 0 is hard.
 	Grace time.Duration
+	// Reclaim is how far above the limit what is left must be before a limit
+	// that was passed counts as kept again; a part of the total if
+	// ReclaimPercent is set.
+	Reclaim        resource.Quantity
+	ReclaimPercent float64
 }
 
 // Parse reads thresholds as KubeletConfiguration has them: signal to quantity
@@ -52,18 +57,9 @@ func Parse(values, grace map[string]string) ([]Threshold, error) {
 		default:
 			return nil, fmt.Errorf("unsupported eviction signal %v", signal)
 		}
-		if number, ok := strings.CutSuffix(text, "%"); ok {
-			p, err := strconv.ParseFloat(number, 64)
-			if err != nil || p < 0 || p > 100 {
-				return nil, fmt.Errorf("eviction percentage threshold %v must be a number from 0%% to 100%%: %s", signal, text)
-			}
-			t.Percent = p / 100
-		} else {
-			q, err := resource.ParseQuantity(text)
-			if err != nil || q.Sign() < 0 {
-				return nil, fmt.Errorf("eviction threshold %v must be a quantity that is not negative: %s", signal, text)
-			}
-			t.Value = q
+		var err error
+		if t.Value, t.Percent, err = amount("eviction threshold", signal, text); err != nil {
+			return nil, err
 		}
 		if t.Percent == 0 && t.Value.IsZero() {
 			continue
@@ -78,6 +74,40 @@ func Parse(values, grace map[string]string) ([]Threshold, error) {
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Threshold) int { return strings.Compare(a.Signal, b.Signal) })
+	return out, nil
+}
+
+// amount reads a quantity or a percentage.
+func amount(what, signal, text string) (absolute resource.Quantity, part float64, err error) {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		p, err := strconv.ParseFloat(number, 64)
+		if err != nil || p < 0 || p > 100 {
+			return absolute, 0, fmt.Errorf("%s %v must be a number from 0%% to 100%%: %s", what, signal, text)
+		}
+		return absolute, p / 100, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return absolute, 0, fmt.Errorf("%s %v must be a quantity that is not negative: %s", what, signal, text)
+	}
+	return q, 0, nil
+}
+
+// Reclaim gives thresholds the least that is to be freed once they are passed
+// (evictionMinimumReclaim: signal to quantity or percentage).
+func Reclaim(thresholds []Threshold, minimum map[string]string) ([]Threshold, error) {
+	out := slices.Clone(thresholds)
+	for signal, text := range minimum {
+		absolute, part, err := amount("minimum reclaim of", signal, text)
+		if err != nil {
+			return thresholds, err
+		}
+		for i := range out {
+			if out[i].Signal == signal {
+				out[i].Reclaim, out[i].ReclaimPercent = absolute, part
+			}
+		}
+	}
 	return out, nil
 }
 
@@ -103,16 +133,12 @@ func (t *Threshold) limit(total int64) int64 {
 	return t.Value.Value()
 }
 
-// Passed returns the thresholds that are passed now.
-func Passed(thresholds []Threshold, f node.Free) []Threshold {
-	var out []Threshold
-	for _, t := range thresholds {
-		left, total := measure(t.Signal, f)
-		if total > 0 && left < t.limit(total) {
-			out = append(out, t)
-		}
+// reclaim is what has to be left above the limit for it to be kept again.
+func (t *Threshold) reclaim(total int64) int64 {
+	if t.ReclaimPercent > 0 {
+		return int64(t.ReclaimPercent * float64(total))
 	}
-	return out
+	return t.Reclaim.Value()
 }
 
 // State remembers since when thresholds are passed. It belongs to one goroutine.
@@ -122,6 +148,23 @@ type State struct {
 	since map[Threshold]time.Time
 	last  map[string]time.Time
 	now   map[string]bool // the conditions of the thresholds passed at the last look
+}
+
+// Passed returns the thresholds that are passed now. One that was passed at
+// the last look stays so until its minimum is freed above it.
+func (s *State) Passed(thresholds []Threshold, f node.Free) []Threshold {
+	var out []Threshold
+	for _, t := range thresholds {
+		left, total := measure(t.Signal, f)
+		limit := t.limit(total)
+		if _, before := s.since[t]; before {
+			limit += t.reclaim(total)
+		}
+		if total > 0 && left < limit {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // Look takes the thresholds passed now and returns the one to act on first, if

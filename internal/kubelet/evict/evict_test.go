@@ -33,7 +33,7 @@ func TestSoftThresholdWaits(t *testing.T) {
 		after time.Duration
 		due   bool
 	}{{0, false}, {59 * time.Second, false}, {time.Minute, true}} {
-		if got := state.Look(Passed(soft, low), begin.Add(test.after)); (got != nil) != test.due {
+		if got := state.Look(state.Passed(soft, low), begin.Add(test.after)); (got != nil) != test.due {
 			t.Errorf("after %s: %v", test.after, got)
 		}
 	}
@@ -50,11 +50,11 @@ func TestPressureIsThereWithoutTransition(t *testing.T) {
 		t.Fatal(err)
 	}
 	state, now := &State{}, time.Unix(1_800_000_000, 0)
-	state.Look(Passed(hard, node.Free{PIDs: 50, PIDsTotal: 1000}), now)
+	state.Look(state.Passed(hard, node.Free{PIDs: 50, PIDsTotal: 1000}), now)
 	if !state.Under(v1.NodePIDPressure, now) || state.Under(v1.NodeMemoryPressure, now) {
 		t.Error("only processes are short")
 	}
-	state.Look(Passed(hard, node.Free{PIDs: 150, PIDsTotal: 1000}), now)
+	state.Look(state.Passed(hard, node.Free{PIDs: 150, PIDsTotal: 1000}), now)
 	if state.Under(v1.NodePIDPressure, now) {
 		t.Error("nothing is short any more")
 	}
@@ -74,5 +74,28 @@ func TestRank(t *testing.T) {
 	}
 	if got != "dcba" {
 		t.Errorf("order %s, want dcba", got)
+	}
+}
+
+func TestMinimumIsReclaimed(t *testing.T) {
+	hard, err := Parse(map[string]string{MemoryAvailable: "100"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hard, err = Reclaim(hard, map[string]string{MemoryAvailable: "5%", PIDAvailable: "10"}); err != nil {
+		t.Fatal(err)
+	}
+	state, now := &State{}, time.Unix(1_800_000_000, 0)
+	for _, test := range []struct {
+		left   int64
+		passed bool
+	}{{120, false}, {99, true}, {120, true}, {149, true}, {150, false}, {120, false}} {
+		passed := state.Passed(hard, node.Free{MemoryBytes: test.left, MemoryTotal: 1000})
+		if due := state.Look(passed, now); (due != nil) != test.passed {
+			t.Errorf("%d left: %v", test.left, due)
+		}
+	}
+	if _, err := Reclaim(hard, map[string]string{MemoryAvailable: "much"}); err == nil {
+		t.Error("a minimum that is no quantity was taken")
 	}
 }

@@ -52,6 +52,9 @@ type Backend interface {
 	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*url.URL, error)
 	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*url.URL, error)
 	RunCommand(ctx context.Context, containerID string, command []string) ([]byte, error)
+	// Checkpoint writes the state of a running container to an archive and
+	// returns its path. A timeout of 0 seconds is the runtime's own.
+	Checkpoint(ctx context.Context, pod *v1.Pod, container string, timeout int64) (path string, err error)
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Summary, error)
 	// Groups are the machine and the control groups of its pods.
 	Groups(ctx context.Context) (Machine, []Group, error)
@@ -166,12 +169,14 @@ func (s *Server) Handler() http.Handler {
 		}
 		mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
 		mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+		mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 		if s.config.SystemLogs != "" {
 			mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.config.SystemLogs))))
 		}
 	}
 	if s.config.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
