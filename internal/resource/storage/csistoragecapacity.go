@@ -26,9 +26,6 @@ func validateCSIStorageCapacity(_ *resource.Request, c *storagev1.CSIStorageCapa
 	if c.Capacity != nil && c.Capacity.Sign() < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), "must be greater than or equal to 0"))
 	}
-	if c.MaximumVolumeSize != nil && c.MaximumVolumeSize.Sign() < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("maximumVolumeSize"), c.MaximumVolumeSize.String(), "must be greater than or equal to 0"))
-	}
 	return errs
 }
 
