@@ -4,6 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
@@ -90,5 +91,5 @@ func validateCollisions(p *field.Path, now, before *int32) field.ErrorList {
 	if before == nil || now != nil && *now >= *before {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p.Child("collisionCount"), now, "cannot be decremented")}
+	return field.ErrorList{field.Invalid(p.Child("collisionCount"), ptr.Deref(now, 0), "cannot be decremented")}
 }

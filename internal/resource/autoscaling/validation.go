@@ -1,6 +1,8 @@
 package autoscaling
 
 import (
+	"fmt"
+
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +26,7 @@ func validateAutoscaler(p *field.Path, s, old *autoscalingv2.HorizontalPodAutosc
 		fewest = 0
 	}
 	if s.MinReplicas != nil && *s.MinReplicas < fewest {
-		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, "must be greater than or equal to 1"))
+		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", fewest)))
 	}
 	switch {
 	case s.MaxReplicas == 0:

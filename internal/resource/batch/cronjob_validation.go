@@ -41,8 +41,13 @@ func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
-	if strings.Contains(schedule, "TZ") && (old == nil || old.Spec.Schedule != schedule) {
-		errs = append(errs, field.Invalid(p, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+	if strings.Contains(schedule, "TZ") {
+		// Those who have it in the schedule may go on.
+		if old == nil || !strings.Contains(old.Spec.Schedule, "TZ") {
+			errs = append(errs, field.Invalid(p, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+		} else if c.Spec.TimeZone != nil {
+			errs = append(errs, field.Invalid(p, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
+		}
 	}
 	if _, err := cron.ParseStandard(schedule); err != nil {
 		errs = append(errs, field.Invalid(p, schedule, err.Error()))

@@ -35,6 +35,7 @@ func Endpoints() *resource.Resource {
 				}
 			}
 		},
+		Warnings:             endpointsWarnings,
 		Validate:             validateEndpoints,
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
@@ -107,6 +108,21 @@ func validateEndpoints(_ *resource.Request, e *corev1.Endpoints) field.ErrorList
 		}
 	}
 	return errs
+}
+
+// endpointsWarnings are of addresses in unusual forms.
+func endpointsWarnings(_ *resource.Request, e, _ *corev1.Endpoints) []string {
+	var warnings []string
+	for i := range e.Subsets {
+		path := field.NewPath("subsets").Index(i)
+		for j := range e.Subsets[i].Addresses {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Child("addresses").Index(j).Child("ip"), e.Subsets[i].Addresses[j].IP)...)
+		}
+		for j := range e.Subsets[i].NotReadyAddresses {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
+		}
+	}
+	return warnings
 }
 
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {

@@ -181,6 +181,9 @@ func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList 
 
 func nodeWarnings(_ *resource.Request, n, _ *corev1.Node) []string {
 	var warnings []string
+	for i, cidr := range n.Spec.PodCIDRs {
+		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
+	}
 	if n.Spec.ConfigSource != nil { //nolint:staticcheck // removed, yet still refused by validation
 		warnings = append(warnings, "spec.configSource: the feature is removed, so this field has no effect")
 	}

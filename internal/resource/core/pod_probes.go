@@ -61,21 +61,22 @@ func (r *podRules) validateLifecycle(l *corev1.Lifecycle, path *field.Path) fiel
 		return nil
 	}
 	var errs field.ErrorList
-	if h := l.PostStart; h != nil {
-		errs = append(errs, validateHandler(handler{exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep}, path.Child("postStart"))...)
-		errs = append(errs, r.validateSleep(h.Sleep, path.Child("postStart", "sleep"))...)
-	}
-	if h := l.PreStop; h != nil {
-		errs = append(errs, validateHandler(handler{exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep}, path.Child("preStop"))...)
-		errs = append(errs, r.validateSleep(h.Sleep, path.Child("preStop", "sleep"))...)
+	for _, hook := range []struct {
+		name string
+		h    *corev1.LifecycleHandler
+	}{{"postStart", l.PostStart}, {"preStop", l.PreStop}} {
+		if h := hook.h; h != nil {
+			errs = append(errs, validateHandler(handler{
+				exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep, grace: r.spec.TerminationGracePeriodSeconds,
+			}, path.Child(hook.name))...)
+		}
 	}
 	return errs
 }
 
 // validateSleep: a hook may not sleep longer than the pod has to stop.
-func (r *podRules) validateSleep(s *corev1.SleepAction, path *field.Path) field.ErrorList {
-	grace := r.spec.TerminationGracePeriodSeconds
-	if s == nil || grace == nil || s.Seconds >= 0 && s.Seconds <= *grace {
+func validateSleep(s *corev1.SleepAction, grace *int64, path *field.Path) field.ErrorList {
+	if grace == nil || s.Seconds >= 0 && s.Seconds <= *grace {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, s.Seconds,
@@ -89,6 +90,7 @@ type handler struct {
 	tcpSocket *corev1.TCPSocketAction
 	grpc      *corev1.GRPCAction
 	sleep     *corev1.SleepAction
+	grace     *int64 // how long sleep may last
 }
 
 func validateHandler(h handler, path *field.Path) field.ErrorList {
@@ -117,9 +119,7 @@ func validateHandler(h handler, path *field.Path) field.ErrorList {
 	one(h.grpc != nil, "grpc", func(path *field.Path) field.ErrorList {
 		return invalid(path.Child("port"), h.grpc.Port, utilvalidation.IsValidPortNum(int(h.grpc.Port)))
 	})
-	one(h.sleep != nil, "sleep", func(path *field.Path) field.ErrorList {
-		return nil
-	})
+	one(h.sleep != nil, "sleep", func(path *field.Path) field.ErrorList { return validateSleep(h.sleep, h.grace, path) })
 	if !found {
 		errs = append(errs, field.Required(path, "must specify a handler type"))
 	}

@@ -122,6 +122,10 @@ spec.securityContext.windowsOptions.runAsUserName: Invalid value: "a*\\b\\c": ru
 			spec: `{containers: [{name: c, image: i, securityContext: {privileged: true, allowPrivilegeEscalation: false}}]}`,
 			want: "spec.containers[0].securityContext: Invalid value: {\"Capabilities\":null,\"Privileged\":true,\"SELinuxOptions\":null,",
 		},
+		"a hook of two kinds": {
+			spec: `{containers: [{name: c, image: i, lifecycle: {preStop: {exec: {command: [x]}, sleep: {seconds: 31}}}}]}`,
+			want: `spec.containers[0].lifecycle.preStop.sleep: Forbidden: may not specify more than 1 handler type`,
+		},
 		"a hook that oversleeps": {
 			spec: `{containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]}`,
 			want: `spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)`,

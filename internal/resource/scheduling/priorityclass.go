@@ -65,7 +65,11 @@ func validatePriorityClass(_ *resource.Request, c *schedulingv1.PriorityClass) f
 		errs = append(errs, field.Forbidden(field.NewPath("value"),
 			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
 	}
-	if c.PreemptionPolicy != nil {
+	switch policy := c.PreemptionPolicy; {
+	case policy == nil:
+	case *policy == "":
+		errs = append(errs, field.Required(field.NewPath("preemptionPolicy"), ""))
+	default:
 		errs = append(errs, rule.OneOf(field.NewPath("preemptionPolicy"), *c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
