@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -60,9 +61,18 @@ func (c *Cluster) parseArguments() error {
 	c.manager.Serving.BindAddress, c.manager.Serving.Port = "127.0.0.1", o.Ports.Manager
 	c.scheduler.Serving.BindAddress, c.scheduler.Serving.Port = "127.0.0.1", o.Ports.Scheduler
 
-	return errors.Join(
+	err := errors.Join(
 		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
 		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),
+	)
+	c.api.Components = map[string]string{}
+	for name, s := range map[string]component.Serving{"controller-manager": c.manager.Serving, "scheduler": c.scheduler.Serving} {
+		if s.Port != 0 {
+			c.api.Components[name] = net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port))
+		}
+	}
+	return errors.Join(
+		err,
 		c.api.Validate(),
 		c.etcd.Validate(),
 	)

@@ -1,7 +1,15 @@
 package apiserver
 
 import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,32 +18,87 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// componentStatuses answers upstream's deprecated list of components. Of those
-// it names, an API server can vouch only for the store.
+// componentStatuses answers upstream's deprecated list of components: the
+// store and the parts of the control plane, as far as this server knows where
+// they are.
 func (q *request) componentStatuses() error {
 	q.warnings.AddWarning("", "v1 ComponentStatus is deprecated in v1.19+")
 	o, err := q.negotiate()
 	if err != nil {
 		return err
 	}
-	e := unstored(q.storeStatus())
+	checks := q.server.componentChecks()
 	if q.info.Verb == "list" {
-		return q.sendPage(&page{entries: []*watchcache.Entry{e}}, o)
+		return q.sendPage(&page{entries: statuses(q.ctx, checks)}, o)
 	}
-	if q.info.Name != e.Name {
+	check, ok := checks[q.info.Name]
+	if !ok {
 		return apierrors.NewNotFound(q.endpoint.groupResource(), q.info.Name)
 	}
-	return q.sendEntry(http.StatusOK, e, o)
+	return q.sendEntry(http.StatusOK, componentStatus(q.ctx, q.info.Name, check), o)
 }
 
-func (q *request) storeStatus() *corev1.ComponentStatus {
+// componentChecks are the checks of the components, by name.
+func (s *Server) componentChecks() map[string]func(context.Context) error {
+	checks := map[string]func(context.Context) error{"etcd-0": s.checkStore}
+	for name, address := range s.Components {
+		checks[name] = func(ctx context.Context) error { return askHealth(ctx, address) }
+	}
+	return checks
+}
+
+// statuses runs all checks at the same time.
+func statuses(ctx context.Context, checks map[string]func(context.Context) error) []*watchcache.Entry {
+	names := slices.Sorted(maps.Keys(checks))
+	entries := make([]*watchcache.Entry, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { entries[i] = componentStatus(ctx, name, checks[name]) })
+	}
+	all.Wait()
+	return entries
+}
+
+func componentStatus(ctx context.Context, name string, check func(context.Context) error) *watchcache.Entry {
 	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-	if _, err := q.server.Cache.Fresh(q.ctx); err != nil {
-		condition.Status, condition.Message, condition.Error = corev1.ConditionFalse, "", err.Error()
+	if err := check(ctx); err != nil {
+		condition.Status, condition.Message = corev1.ConditionFalse, err.Error()
 	}
-	return &corev1.ComponentStatus{
+	return unstored(&corev1.ComponentStatus{
 		TypeMeta:   metav1.TypeMeta{Kind: "ComponentStatus", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Conditions: []corev1.ComponentCondition{condition},
+	})
+}
+
+// healthTimeout is how long a component may take to say how it is.
+const healthTimeout = 20 * time.Second
+
+// askHealth asks a component at its address. Who answers there is not
+// verified, as upstream does not: components serve with certificates that
+// they sign themselves.
+func askHealth(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/healthz", http.NoBody)
+	if err != nil {
+		return err
 	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // it only says ok
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("Get %q: %w", r.URL.String(), err) //nolint:staticcheck // upstream's words
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 10<<10))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
+	}
+	if string(body) != "ok" {
+		return fmt.Errorf("%s", body)
+	}
+	return nil
 }

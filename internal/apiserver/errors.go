@@ -91,16 +91,6 @@ func storeError(err error, verb string, gr schema.GroupResource, name string) er
 	return err
 }
 
-// configurationError puts the blame for an applied configuration that does not
-// fit its schema on the client. The merging tells it by its text alone.
-func configurationError(err error) error {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) && strings.HasPrefix(err.Error(), "failed to create typed patch object") {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	return err
-}
-
 // errModified is the conflict of a write with one that came before it.
 func errModified(gr schema.GroupResource, name string) error {
 	return apierrors.NewConflict(gr, name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))

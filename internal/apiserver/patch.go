@@ -319,7 +319,7 @@ func (q *request) applied(p *patch, current *watchcache.Entry) (resource.Object,
 	force := p.options.Force != nil && *p.options.Force
 	obj, err := q.server.Managers.Apply(q.managedKind(), objectOf(current), configuration, p.options.FieldManager, force)
 	if err != nil {
-		return nil, configurationError(err)
+		return nil, err
 	}
 	if p.wantsStrict() && !plain {
 		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {

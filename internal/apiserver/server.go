@@ -90,6 +90,10 @@ type Config struct {
 	CBOR bool
 	// Clock is the wall clock if nil.
 	Clock clock.PassiveClock
+	// Components are the addresses (host:port) of the HTTPS servers that say
+	// whether the other parts of the control plane are healthy, by name, for
+	// the list of component statuses.
+	Components map[string]string
 	// Metrics counts what the server does; nil is a set of its own.
 	Metrics *metrics.APIServer
 	// Observe is told of every answered request; nil counts them in Metrics.

@@ -230,6 +230,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
 		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
+		Components: f.Components,
 	}); err != nil {
 		return nil, err
 	}

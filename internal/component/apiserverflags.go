@@ -61,6 +61,9 @@ type APIServerFlags struct {
 	EncryptionConfig    string
 	EndpointReconciler  string
 	Profiling           bool
+	// Components are where the other parts of the control plane say how they
+	// are, by name. It has no flag.
+	Components map[string]string
 }
 
 // NewAPIServerFlags returns upstream's defaults.
@@ -83,6 +86,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		EventTTL:              time.Hour,
 		EndpointReconciler:    "lease",
 		Profiling:             true,
+		Components:            map[string]string{"controller-manager": "127.0.0.1:10257", "scheduler": "127.0.0.1:10259"},
 	}
 }
 

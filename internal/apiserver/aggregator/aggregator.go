@@ -25,8 +25,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -36,6 +34,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/reach"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -82,8 +81,7 @@ type Config struct {
 // apiserver.Aggregated.
 type Server struct {
 	Config
-	services objects.Reader[*corev1.Service]
-	slices   objects.Reader[*discoveryv1.EndpointSlice]
+	services *reach.Services
 	table    atomic.Pointer[table]
 	local    atomic.Pointer[map[schema.GroupVersion]bool] // group versions of custom resources
 	builtIn  map[schema.GroupVersion]bool
@@ -102,11 +100,9 @@ type table map[schema.GroupVersion]*backend
 
 // New makes an aggregator; Run must follow.
 func New(c Config) *Server {
-	source := objects.Cache{Cache: c.Cache}
 	s := &Server{
 		Config:   c,
-		services: objects.Of[*corev1.Service](source, objects.Services),
-		slices:   objects.Of[*discoveryv1.EndpointSlice](source, objects.EndpointSlices),
+		services: reach.New(objects.Cache{Cache: c.Cache}),
 		builtIn:  groupVersions(c.BuiltIn),
 		wake:     make(chan struct{}, 1),
 		backends: map[string]*backend{},

@@ -22,7 +22,7 @@ func (b *backend) check(ctx context.Context) apiregistrationv1.APIServiceConditi
 	if !ok {
 		service = nil
 	}
-	if c := judge(ref, service, b.server.slicesOf(ref.Namespace, ref.Name)); c != nil {
+	if c := judge(ref, service, b.server.services.Slices(ref.Namespace, ref.Name)); c != nil {
 		return *c
 	}
 	if err := b.probe(ctx); err != nil {

@@ -2,17 +2,9 @@ package aggregator
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/url"
-	"slices"
-	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
@@ -25,39 +17,9 @@ const defaultPort = 443
 
 func port(ref *apiregistrationv1.ServiceReference) int32 { return ptr.Deref(ref.Port, defaultPort) }
 
-// resolve chooses where to reach a Service: a random ready endpoint, so that
-// it works where no proxy serves cluster IPs, or the name of an external one.
+// resolve chooses where to reach the Service of a reference.
 func (s *Server) resolve(ref *apiregistrationv1.ServiceReference) (*url.URL, error) {
-	service, ok := s.services.Get(ref.Namespace, ref.Name)
-	if !ok {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, ref.Name)
-	}
-	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return &url.URL{Scheme: "https", Host: net.JoinHostPort(service.Spec.ExternalName, strconv.Itoa(int(port(ref))))}, nil
-	}
-	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port(ref) })
-	if i < 0 {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port(ref), ref.Name))
-	}
-	family := corev1.IPFamilyUnknown
-	if len(service.Spec.IPFamilies) > 0 {
-		family = service.Spec.IPFamilies[0]
-	}
-	host, err := streamproxy.RandomEndpoint(ref.Name, s.slicesOf(ref.Namespace, ref.Name), service.Spec.Ports[i].Name, family, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &url.URL{Scheme: "https", Host: host}, nil
-}
-
-func (s *Server) slicesOf(namespace, service string) []*discoveryv1.EndpointSlice {
-	var all []*discoveryv1.EndpointSlice
-	for slice := range s.slices.All(namespace) {
-		if slice.Labels[discoveryv1.LabelServiceName] == service {
-			all = append(all, slice)
-		}
-	}
-	return all
+	return s.services.ResolveEndpoint(ref.Namespace, ref.Name, port(ref))
 }
 
 // watchServices has a backend checked when its Service or one of that one's

@@ -42,6 +42,9 @@ func (w CacheWriter) Create(ctx context.Context, storagePath string, obj resourc
 	obj.SetUID(uuid.NewUUID())
 	obj.SetCreationTimestamp(metav1.NewTime(now.Truncate(time.Second)))
 	hub.Default(obj)
+	if err := own(hub, obj, now); err != nil {
+		return err
+	}
 	if errs := resource.BeforeCreate(r, &resource.Request{Now: now, Namespace: obj.GetNamespace()}, obj); len(errs) > 0 {
 		return errs.ToAggregate()
 	}

@@ -39,7 +39,9 @@ type Kind struct {
 	Related func(set *apps.ReplicaSet) []types.UID
 	// CountsTerminating is whether the kind's status has terminatingReplicas.
 	CountsTerminating bool
-	Workers           int
+	// Queue is the name of the work queue in metrics.
+	Queue   string
+	Workers int
 }
 
 // Controller keeps the pods of all sets of one kind.
@@ -61,7 +63,7 @@ func New(env *controller.Env, kind Kind) (*Controller, error) {
 		control:  pods.Control{Kube: env.Client.Kubernetes, Events: env.Events},
 		expected: pods.NewExpectations(),
 	}
-	c.queue = controller.NewQueue(kind.GroupVersionKind.Kind, c.sync)
+	c.queue = controller.NewQueue(kind.Queue, c.sync)
 	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
 }
 

@@ -30,6 +30,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	kube := env.Client.Kubernetes.AppsV1()
 	return replicas.New(env, replicas.Kind{
+		Queue:            "replicaset",
 		GroupVersionKind: apps.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Informer:         informer,
 		View:             func(o any) *apps.ReplicaSet { return o.(*apps.ReplicaSet) },

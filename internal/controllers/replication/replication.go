@@ -26,6 +26,7 @@ var Descriptor = controller.Descriptor{
 func New(env *controller.Env) (controller.Controller, error) {
 	kube := env.Client.Kubernetes.CoreV1()
 	return replicas.New(env, replicas.Kind{
+		Queue:            "replicationmanager",
 		GroupVersionKind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
 		Informer:         env.Client.Informers.Core().V1().ReplicationControllers().Informer(),
 		View:             func(o any) *apps.ReplicaSet { return view(o.(*v1.ReplicationController)) },

@@ -1,0 +1,81 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// fieldManager owns the fields of the default objects.
+const fieldManager = "kube-apiserver"
+
+// own notes in a new object that this server owns its fields. The default
+// objects are few and plain: their lists and references are owned as a whole
+// and all else field by field, so that no schema is needed, whose reading
+// would take longer than all the rest of the start.
+func own(v *resource.Version, obj resource.Object, now time.Time) error {
+	empty, err := runtime.DefaultUnstructuredConverter.ToUnstructured(v.New())
+	if err != nil {
+		return err
+	}
+	full, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return err
+	}
+	for _, key := range []string{"apiVersion", "kind", "status"} {
+		delete(full, key)
+	}
+	if metadata, ok := full["metadata"].(map[string]any); ok {
+		for _, key := range []string{"name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"} {
+			delete(metadata, key)
+		}
+	}
+	if spec, ok := full["spec"].(map[string]any); ok {
+		delete(spec, "finalizers") // which every namespace gets
+	}
+	raw, err := json.Marshal(fieldsOf(full, empty))
+	if err != nil {
+		return err
+	}
+	at := metav1.NewTime(now.Truncate(time.Second))
+	obj.SetManagedFields([]metav1.ManagedFieldsEntry{{
+		Manager: fieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v.String(), Time: &at,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(raw)),
+	}})
+	return nil
+}
+
+// whole are the structures that are owned as a whole (their schemas say atomic).
+var whole = []string{"roleRef"}
+
+// fieldsOf is the set of fields in which a value differs from an empty one, in
+// the form of FieldsV1.
+func fieldsOf(value, empty map[string]any) map[string]any {
+	set := map[string]any{}
+	for key, v := range value {
+		before, was := empty[key]
+		if was && reflect.DeepEqual(v, before) {
+			continue
+		}
+		inner, isMap := v.(map[string]any)
+		if !isMap || slices.Contains(whole, key) {
+			set["f:"+key] = map[string]any{}
+			continue
+		}
+		emptyInner, _ := before.(map[string]any)
+		fields := fieldsOf(inner, emptyInner)
+		if emptyInner == nil {
+			fields["."] = map[string]any{}
+		}
+		if len(fields) > 0 {
+			set["f:"+key] = fields
+		}
+	}
+	return set
+}
