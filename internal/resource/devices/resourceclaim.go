@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
@@ -16,12 +17,14 @@ import (
 // ResourceClaims is the resource resourceclaims.
 func ResourceClaims() *resource.Resource {
 	return resource.Define(resource.Definition[resourcev1.ResourceClaim, *resourcev1.ResourceClaim]{
-		GroupVersion:     resourcev1.SchemeGroupVersion,
-		Kind:             "ResourceClaim",
-		Plural:           "resourceclaims",
-		Default:          func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
-		CopyStatus:       func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
-		PrepareForCreate: func(_ *resource.Request, c *resourcev1.ResourceClaim) { dropDisabled(&c.Spec) },
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		Kind:         "ResourceClaim",
+		Plural:       "resourceclaims",
+		Default:      func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
+		CopyStatus:   func(c, from *resourcev1.ResourceClaim) { c.Status = from.Status },
+		PrepareForCreate: func(r *resource.Request, c *resourcev1.ResourceClaim) {
+			feature.Drop(r.Features, claimFields, &c.Spec, nil)
+		},
 		Validate: func(r *resource.Request, c *resourcev1.ResourceClaim) field.ErrorList {
 			errs := validateAdminAccess(r, c.Spec.Devices.Requests)
 			return append(errs, validateClaim(field.NewPath("spec"), &c.Spec)...)
@@ -34,7 +37,7 @@ func ResourceClaims() *resource.Resource {
 		StatusKeepsMetadata: true,
 		PrepareStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) {
 			forgetReleased(r, c, old)
-			dropDisabledResults(c.Status.Allocation)
+			dropFromAllocation(r.Features, c.Status.Allocation, old.Status.Allocation)
 		},
 		ValidateStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
 			errs := validateAdminResults(r, c.Status.Allocation, old.Status.Allocation)

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 )
@@ -12,11 +13,13 @@ import (
 // ResourceClaimTemplates is the resource resourceclaimtemplates.
 func ResourceClaimTemplates() *resource.Resource {
 	return resource.Define(resource.Definition[resourcev1.ResourceClaimTemplate, *resourcev1.ResourceClaimTemplate]{
-		GroupVersion:     resourcev1.SchemeGroupVersion,
-		Kind:             "ResourceClaimTemplate",
-		Plural:           "resourceclaimtemplates",
-		Default:          func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
-		PrepareForCreate: func(_ *resource.Request, t *resourcev1.ResourceClaimTemplate) { dropDisabled(&t.Spec.Spec) },
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		Kind:         "ResourceClaimTemplate",
+		Plural:       "resourceclaimtemplates",
+		Default:      func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
+		PrepareForCreate: func(r *resource.Request, t *resourcev1.ResourceClaimTemplate) {
+			feature.Drop(r.Features, claimFields, &t.Spec.Spec, nil)
+		},
 		Validate: func(r *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			errs := validateAdminAccess(r, t.Spec.Spec.Devices.Requests)
 			errs = append(errs, core.ValidateTemplateMetadata(&t.Spec.ObjectMeta, field.NewPath("spec", "metadata"))...)

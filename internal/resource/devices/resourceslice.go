@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -16,14 +17,18 @@ import (
 func ResourceSlices() *resource.Resource {
 	doc := resourcev1.ResourceSliceSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[resourcev1.ResourceSlice, *resourcev1.ResourceSlice]{
-		GroupVersion:     resourcev1.SchemeGroupVersion,
-		Kind:             "ResourceSlice",
-		Plural:           "resourceslices",
-		Cluster:          true,
-		Spec:             func(s *resourcev1.ResourceSlice) any { return s.Spec },
-		Default:          defaultSlice,
-		PrepareForCreate: func(_ *resource.Request, s *resourcev1.ResourceSlice) { dropDisabledDevices(&s.Spec) },
-		PrepareForUpdate: func(_ *resource.Request, s, _ *resourcev1.ResourceSlice) { dropDisabledDevices(&s.Spec) },
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		Kind:         "ResourceSlice",
+		Plural:       "resourceslices",
+		Cluster:      true,
+		Spec:         func(s *resourcev1.ResourceSlice) any { return s.Spec },
+		Default:      defaultSlice,
+		PrepareForCreate: func(r *resource.Request, s *resourcev1.ResourceSlice) {
+			feature.Drop(r.Features, sliceFields, &s.Spec, nil)
+		},
+		PrepareForUpdate: func(r *resource.Request, s, old *resourcev1.ResourceSlice) {
+			feature.Drop(r.Features, sliceFields, &s.Spec, &old.Spec)
+		},
 		Validate: func(_ *resource.Request, s *resourcev1.ResourceSlice) field.ErrorList {
 			return validateSlice(&s.Spec, nil)
 		},

@@ -182,6 +182,7 @@ func TestDroppedFields(t *testing.T) {
 		{"jobs", `spec: {scheduling: {schedulingPolicy: {gang: {minCount: 2}}}, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}`, "gang minCount scheduling schedulingPolicy"},
 		{"cronjobs", `spec: {schedule: "* * * * *", jobTemplate: {spec: {scheduling: {schedulingPolicy: {basic: {}}}, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}`, "basic scheduling schedulingPolicy"},
 		{"nodes", `spec: {podPreemptionPolicy: {disableResizePreemption: [example.com/me]}}`, "disableResizePreemption podPreemptionPolicy"},
+		{"resourceslices", `spec: {driver: d.example.com, nodeName: n, pool: {name: p, generation: 1, resourceSliceCount: 1}, partitionTypeAttribute: d.example.com/profile, devices: [{name: d}]}`, "partitionTypeAttribute"},
 		{"leases", `spec: {strategy: OldestEmulationVersion, preferredHolder: a}`, "preferredHolder strategy"},
 		{"persistentvolumeclaims", `spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, dataSourceRef: {apiGroup: a.b, kind: K, name: n, namespace: other}}`,
 			"apiGroup dataSourceRef kind name namespace"},
