@@ -121,8 +121,12 @@ func (a *APIServer) keepSelfService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
 	return selfservice.Run(ctx, selfservice.Config{
-		Client: own, Store: a.store,
+		Client: own, Store: a.store, Hostname: host,
 		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
 	})
 }

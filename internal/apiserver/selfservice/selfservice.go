@@ -5,6 +5,8 @@
 //	          │ those that have not expired
 //	          ▼
 //	Endpoints and EndpointSlice default/kubernetes ◄── Service default/kubernetes
+//
+// It also keeps the Lease by which clients see which API servers there are.
 package selfservice
 
 import (
@@ -22,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -38,6 +41,8 @@ type Config struct {
 	Port    int32
 	// ServiceAddress is the cluster IP of the Service: the first of the range.
 	ServiceAddress netip.Addr
+	// Hostname is this machine's; the server's identity comes from it.
+	Hostname string
 }
 
 const (
@@ -52,15 +57,19 @@ const (
 	leaveTime   = 2 * time.Second
 )
 
-// Run keeps the Service and its endpoints until ctx ends, and then takes this
-// server's address out of them.
+// Run keeps the Service and its endpoints and the server's identity until ctx
+// ends, and then takes this server's address out of the endpoints.
 func Run(ctx context.Context, c Config) error {
 	log := klog.FromContext(ctx)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
+	who := &identity{client: c.Client, host: c.Hostname, holder: leaseName(c.Hostname) + "_" + string(uuid.NewUUID())}
 	for {
 		if err := reconcile(ctx, c); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot bring the Service of the API servers up to date; trying again", "service", namespace+"/"+name)
+		}
+		if err := who.renew(ctx, time.Now()); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+			log.Error(err, "Cannot renew this API server's identity; trying again")
 		}
 		select {
 		case <-ctx.Done():
