@@ -51,6 +51,12 @@ func (q *request) patchedPartly(p *patch, current *watchcache.Entry) (obj resour
 	if err != nil {
 		return nil, false
 	}
+	if p.kind != types.JSONPatchType && touched.areStrings(before) {
+		next := before.DeepCopyObject().(resource.Object)
+		if p.mergeStrings(touched, next) {
+			return next, true
+		}
+	}
 	changed := q.endpoint.version.New()
 	if p.kind == types.StrategicMergePatchType {
 		ok = q.mergeParts(p, before, touched, changed)

@@ -171,7 +171,7 @@ func (q *request) write(obj resource.Object, current *watchcache.Entry, dryRun b
 		}
 		return q.remove(obj, current)
 	}
-	if resource.Equal(obj, current.Object) {
+	if resource.Same(obj, current.Object) {
 		return current, nil
 	}
 	if dryRun {

@@ -33,6 +33,16 @@ func Equal(a, b any) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
+// Same says whether two objects are stored as the same bytes.
+func Same(a, b Object) bool {
+	ma, ok := a.(message)
+	if !ok {
+		return equality.Semantic.DeepEqual(a, b)
+	}
+	mb, ok := b.(message)
+	return ok && sameEncoding(ma, mb)
+}
+
 // sameItems says whether two lists of messages have the same encoding.
 func sameItems(a, b reflect.Value) bool {
 	if a.Len() != b.Len() {

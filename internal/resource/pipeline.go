@@ -67,6 +67,9 @@ func keepSystemMetadata(obj, old Object) {
 // ValidateMetadata checks an object's metadata; name says what is wrong with
 // a name, or with the beginning of one.
 func ValidateMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
+	if plainMetadata(obj, namespaced, name) {
+		return nil
+	}
 	return validation.ValidateObjectMetaAccessor(obj, namespaced, name, field.NewPath("metadata"))
 }
 
@@ -102,6 +105,9 @@ func ValidateFinalizerDomain(name string, path *field.Path) field.ErrorList {
 
 // ValidateMetadataUpdate checks that the fixed parts of the metadata are old's.
 func ValidateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
+	if plainChange(obj, old) {
+		return nil
+	}
 	return validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
 }
 

@@ -227,6 +227,7 @@ func roundResources(list corev1.ResourceList) {
 	for name, quantity := range list {
 		const milli = -3
 		quantity.RoundUp(milli)
+		_ = quantity.String() // remembered for all the encodings to come
 		list[name] = quantity
 	}
 }

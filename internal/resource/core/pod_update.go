@@ -21,11 +21,12 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	spec := field.NewPath("spec")
 	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
 	errs := resource.ValidateNamedMetadata(p, true, PodName)
+	if p.Generation == old.Generation { // the spec is the one that was valid
+		errs = append(errs, validatePodAnnotations(p.Annotations, &p.Spec, options, field.NewPath("metadata", "annotations"))...)
+		return append(errs, validatePodAnnotationsUpdate(p, old, options)...)
+	}
 	errs = append(errs, validatePodBody(p, options)...)
 	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
-	if p.Generation == old.Generation {
-		return errs // the spec is the same
-	}
 	const fixed = "pod updates may not add or remove containers"
 	if len(p.Spec.Containers) != len(old.Spec.Containers) {
 		return append(errs, field.Forbidden(spec.Child("containers"), fixed))
