@@ -79,6 +79,22 @@ func (n narrowed) copy(to, from resource.Object) {
 // apply merges a configuration into a live object of the version that is
 // applied, and leaves live as it is.
 func (t *tracker) apply(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
+	o, overlaid := t.overlay(live, configuration, manager, force)
+	if overlaid {
+		if known, ok := t.outcomes.get(o.key); ok {
+			made := o.over(live)
+			made.SetManagedFields(known.managers(live.GetManagedFields()))
+			return made, nil
+		}
+	}
+	merged, err := t.applyNarrowly(live, configuration, manager, force)
+	if err == nil && overlaid {
+		t.learn(o, live, merged, manager)
+	}
+	return merged, err
+}
+
+func (t *tracker) applyNarrowly(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
 	n, ok := t.narrow(live, configuration, manager)
 	if !ok {
 		return t.merge(live.DeepCopyObject().(resource.Object), configuration, manager, force)

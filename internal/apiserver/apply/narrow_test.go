@@ -17,6 +17,9 @@ import (
 var configurations = []string{
 	`{"metadata":{"name":"pod-0","labels":{"applied":"yes"}}}`,
 	`{"metadata":{"name":"pod-0","labels":{"applied":"no","other":"1"}}}`,
+	`{"metadata":{"name":"pod-0","labels":{"a":"1"}}}`,
+	`{"metadata":{"name":"pod-0","labels":{"a":"2","applied":"yes"},"annotations":{"a":"1","b":"2"}}}`,
+	`{"metadata":{"name":"pod-0","annotations":{"a":"1"}}}`,
 	`{"metadata":{"name":"pod-0","labels":null,"annotations":{"a":"1"}}}`,
 	`{"metadata":{"name":"pod-0"}}`,
 	`{"metadata":{"name":"pod-0"},"spec":{"containers":[{"name":"main","image":"web:2"}]}}`,
@@ -38,7 +41,7 @@ func TestNarrowedIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	mutations := metaMutations()
-	narrow := 0
+	narrow, known := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		live := resources.Object(usual(0))
 		k.Version.Default(live)
@@ -46,7 +49,7 @@ func TestNarrowedIsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		live.SetUID("uid")
-		for range rapid.IntRange(1, 4).Draw(t, "writes") {
+		for range rapid.IntRange(1, 6).Draw(t, "writes") {
 			if rapid.Bool().Draw(t, "plain") {
 				next := live.DeepCopyObject().(resources.Object)
 				one := rapid.SampledFrom(mutations[:10]).Draw(t, "mutation")
@@ -62,6 +65,11 @@ func TestNarrowedIsWhole(t *testing.T) {
 			force := rapid.Bool().Draw(t, "force")
 			if _, ok := tracker.narrow(live, configuration(t, text), manager); ok {
 				narrow++
+			}
+			if o, ok := tracker.overlay(live, configuration(t, text), manager, force); ok {
+				if _, ok := tracker.outcomes.get(o.key); ok {
+					known++
+				}
 			}
 			want, wantErr := tracker.merge(live.DeepCopyObject().(resources.Object), configuration(t, text), manager, force)
 			before := live.DeepCopyObject()
@@ -85,8 +93,8 @@ func TestNarrowedIsWhole(t *testing.T) {
 			live = got
 		}
 	})
-	if narrow == 0 {
-		t.Error("nothing was ever narrowed")
+	if narrow == 0 || known == 0 {
+		t.Errorf("%d applies were narrowed, and of %d the outcome was known", narrow, known)
 	}
 }
 
@@ -117,7 +125,8 @@ func BenchmarkApply(b *testing.B) {
 		name  string
 		apply func(resources.Object, map[string]any, string, bool) (resources.Object, error)
 	}{
-		{"narrowed", tracker.apply},
+		{"remembered", tracker.apply},
+		{"narrowed", tracker.applyNarrowly},
 		{"whole", func(live resources.Object, c map[string]any, manager string, force bool) (resources.Object, error) {
 			return tracker.merge(live.DeepCopyObject().(resources.Object), c, manager, force)
 		}},

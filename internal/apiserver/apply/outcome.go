@@ -29,10 +29,15 @@ type outcome []outcomeEntry
 
 type outcomeEntry struct {
 	entry metav1.ManagedFieldsEntry
-	// timeFrom is the entry before the write whose time this one keeps; -1 is
-	// the time of the write.
+	// timeFrom is the entry before the write whose time this one keeps, or one
+	// of the constants below.
 	timeFrom int
 }
+
+const (
+	timeOfWrite = -1
+	noTime      = -2 // of who applied what was there already
+)
 
 type outcomeKey [sha256.Size]byte
 
@@ -164,15 +169,22 @@ func decodable(entries []metav1.ManagedFieldsEntry) bool {
 func outcomeOf(before, after []metav1.ManagedFieldsEntry) outcome {
 	made := make(outcome, len(after))
 	for i := range after {
-		made[i] = outcomeEntry{entry: after[i], timeFrom: -1}
+		made[i] = outcomeEntry{entry: after[i], timeFrom: timeOfWrite}
 		made[i].entry.Time = nil
+		if after[i].Time == nil {
+			made[i].timeFrom = noTime
+		}
 		for j := range before {
-			if sameManager(&before[j], &after[i]) && before[j].Time == after[i].Time {
+			if sameManager(&before[j], &after[i]) && sameTime(before[j].Time, after[i].Time) {
 				made[i].timeFrom = j
 			}
 		}
 	}
 	return made
+}
+
+func sameTime(a, b *metav1.Time) bool {
+	return a == b || a != nil && b != nil && a.Time.Equal(b.Time)
 }
 
 // managers is an outcome as the managed fields of one object.
@@ -184,14 +196,16 @@ func (o outcome) managers(before []metav1.ManagedFieldsEntry) []metav1.ManagedFi
 	made := make([]metav1.ManagedFieldsEntry, len(o))
 	for i := range o {
 		made[i] = o[i].entry
-		if from := o[i].timeFrom; from >= 0 {
+		switch from := o[i].timeFrom; from {
+		case noTime:
+		case timeOfWrite:
+			if now == nil {
+				now = &metav1.Time{Time: time.Now().UTC()}
+			}
+			made[i].Time = now
+		default:
 			made[i].Time = before[from].Time
-			continue
 		}
-		if now == nil {
-			now = &metav1.Time{Time: time.Now().UTC()}
-		}
-		made[i].Time = now
 	}
 	slices.SortFunc(made, order)
 	return made

@@ -260,10 +260,17 @@ func checkWrites(t *rapid.T, k apiserver.ManagedKind, remembering *tracker, muta
 	return known
 }
 
-// timeless renders managed fields with their times as old or new.
+// timeless renders managed fields with their times as old, new or none. Their
+// order depends on the second that it is.
 func timeless(entries []metav1.ManagedFieldsEntry, live resources.Object) (lines []string) {
+	if !slices.IsSortedFunc(entries, order) {
+		lines = append(lines, "not in order")
+	}
 	for _, e := range entries {
 		age := "new"
+		if e.Time == nil {
+			age = "none"
+		}
 		for _, old := range live.GetManagedFields() {
 			if e.Time != nil && old.Time != nil && e.Time.Equal(old.Time) {
 				age = "old"
@@ -271,6 +278,7 @@ func timeless(entries []metav1.ManagedFieldsEntry, live resources.Object) (lines
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s %s %s %s", e.Manager, e.Operation, e.APIVersion, e.Subresource, age, e.FieldsV1.GetRawString()))
 	}
+	slices.Sort(lines)
 	return lines
 }
 
