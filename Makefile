@@ -7,7 +7,7 @@ BIN   := bin
 export CGO_ENABLED := 0
 ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: up down build bundle test lint bench soak generate check-generated test-clients test-vm clean
+.PHONY: up down build bundle test lint bench profile soak generate check-generated test-clients test-vm clean
 
 up: build bundle
 	@$(ROOT) $(BIN)/coracle up
@@ -51,6 +51,11 @@ lint:
 
 bench: build bundle packages
 	$(GO) run ./test/bench
+
+# The profile that the compiler optimizes by, from the load of the benchmark.
+profile: build bundle
+	$(GO) run ./test/bench -only=api,schedule -pods=20000 -profile=$(PWD)/profile.pgo
+	mv profile.pgo cmd/coracle/default.pgo
 
 # The history test with random seeds, for as long as SOAK says.
 SOAK ?= 10m

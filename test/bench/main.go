@@ -22,6 +22,7 @@ import (
 // settings are the flags.
 type settings struct {
 	binary, bundle string
+	profile        string
 	only           []string
 	pods, clients  int
 	idle           time.Duration
@@ -33,6 +34,7 @@ func main() {
 	flag.StringVar(&s.binary, "binary", "bin/coracle", "binary to measure")
 	flag.StringVar(&s.bundle, "bundle", "bin/bundle", "its container runtime")
 	flag.StringVar(&only, "only", "", "parts to measure, separated by commas: "+strings.Join(partNames(), ", "))
+	flag.StringVar(&s.profile, "profile", "", "file to write a CPU profile of the control plane to")
 	flag.IntVar(&s.pods, "pods", 5000, "pods in the API server's measurements")
 	flag.IntVar(&s.clients, "clients", 32, "requests at a time")
 	flag.DurationVar(&s.idle, "idle", 20*time.Second, "how long to watch an idle cluster")
@@ -129,10 +131,16 @@ func (s *settings) measureCluster(ctx context.Context, node bool, t *table) (err
 	} else {
 		t.add("start to /readyz", "0.4 s", "%.2f s", c.readyAfter.Seconds())
 	}
-	for _, p := range wanted {
-		if err := p.measure(ctx, s, c, t); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+	measure := func() error {
+		for _, p := range wanted {
+			if err := p.measure(ctx, s, c, t); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
 		}
+		return nil
 	}
-	return nil
+	if s.profile != "" && !node {
+		return c.profiled(ctx, s.profile, measure)
+	}
+	return measure()
 }
