@@ -29,6 +29,9 @@ const (
 	producer = "api-priority-and-fairness-config-producer-v1"
 )
 
+// retry is when conditions that could not be written are tried again.
+const retry = 5 * time.Second
+
 // Watcher keeps the conditions. All fields are required.
 type Watcher struct {
 	Cache    *watchcache.Cache
@@ -45,18 +48,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return errors.New("flow schemas and priority levels are not among the resources")
 	}
 	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, kind := range []*watchcache.Kind{schemas, levels} {
 		g.Go(func() error { return follow(ctx, kind, changed) })
 	}
 	g.Go(func() error {
+		again := time.NewTimer(0)
+		defer again.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-changed:
-				w.sync(ctx, schemas, levels)
+			case <-again.C:
+			}
+			if !w.sync(ctx, schemas, levels) {
+				again.Reset(retry)
 			}
 		}
 	})
@@ -81,12 +88,15 @@ func follow(ctx context.Context, kind *watchcache.Kind, changed chan<- struct{})
 	return nil
 }
 
-func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) {
+// sync writes the conditions that are missing or wrong, and says whether it
+// could.
+func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) (ok bool) {
 	var all []*watchcache.Entry
 	schemas.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
 		all = append(all, e)
 		return true
 	})
+	ok = true
 	for _, e := range all {
 		schema := e.Object.(*flowcontrolv1.FlowSchema)
 		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
@@ -99,9 +109,11 @@ func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) {
 			continue // its event comes
 		}
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot write the status of a FlowSchema", "flowSchema", e.Name)
+			klog.FromContext(ctx).Error(err, "Cannot write the status of a FlowSchema, will try again", "flowSchema", e.Name, "in", retry)
+			ok = false
 		}
 	}
+	return ok
 }
 
 // dangling is the condition that a schema should have, nil if it has it.
