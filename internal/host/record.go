@@ -101,17 +101,28 @@ func (r Registry) List() ([]Record, error) {
 	return all, nil
 }
 
-// Put writes a record; the write is atomic.
+// Put writes a record; the write is atomic. The Delete of another cluster may
+// take the empty folders away between two steps, which are then done again.
 func (r Registry) Put(rec Record) error {
 	raw, err := json.MarshalIndent(rec, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := r.path(rec.Name)
+	const attempts = 100
+	for range attempts {
+		err = write(r.path(rec.Name), append(raw, '\n'))
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return err
+}
+
+func write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
