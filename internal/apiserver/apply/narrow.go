@@ -30,8 +30,8 @@ type narrowed struct {
 // narrow finds what an apply may change; ok is false if it is everything.
 func (t *tracker) narrow(live resource.Object, configuration map[string]any, manager string) (n narrowed, ok bool) {
 	managers := live.GetManagedFields()
-	if t.shape == nil || manager == "kubectl" || len(managers) == 0 || !t.countable(managers) {
-		return n, false // kubectl takes over what it once applied on the client's side
+	if !t.foreseeable(managers, manager) {
+		return n, false
 	}
 	names := map[string]bool{"metadata": true}
 	for name := range configuration {
@@ -66,6 +66,13 @@ func (t *tracker) narrow(live resource.Object, configuration map[string]any, man
 	delete(names, "kind")
 	delete(names, "apiVersion")
 	return n, n.rest && len(names) == 0
+}
+
+// foreseeable says whether an apply depends on no more than the managers and
+// what it names. That of kubectl does: it keeps and takes over what was once
+// applied on the client's side.
+func (t *tracker) foreseeable(before []metav1.ManagedFieldsEntry, manager string) bool {
+	return t.shape != nil && manager != "kubectl" && len(before) > 0 && t.countable(before)
 }
 
 // copy takes the fields of one object for another.

@@ -33,8 +33,8 @@ type overlaidMap struct {
 // overlay describes a configuration; ok is false if it is not of this kind.
 func (t *tracker) overlay(live resource.Object, configuration map[string]any, manager string, force bool) (o overlay, ok bool) {
 	before := live.GetManagedFields()
-	if t.shape == nil || manager == "kubectl" || len(before) == 0 || !t.countable(before) {
-		return o, false // kubectl keeps and takes over what it applied on the client's side
+	if !t.foreseeable(before, manager) {
+		return o, false
 	}
 	gvk := t.version.GroupVersion.WithKind(live.GetObjectKind().GroupVersionKind().Kind)
 	for name, value := range configuration {

@@ -5,7 +5,6 @@ import (
 
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -127,24 +126,9 @@ func validateCompositeParts(op tag.Operation, features *feature.Set, p *field.Pa
 }
 
 func validateCompositePolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.CompositePodGroupSchedulingPolicy) field.ErrorList {
-	before := old
-	if before == nil {
-		before = &schedulingv1beta1.CompositePodGroupSchedulingPolicy{}
-	}
-	errs := tag.Union(op, p, s, old, []string{"basic", "gang"},
-		func(m *schedulingv1beta1.CompositePodGroupSchedulingPolicy) bool { return m.Basic != nil },
-		func(m *schedulingv1beta1.CompositePodGroupSchedulingPolicy) bool { return m.Gang != nil })
-	errs = append(errs, tag.Immutable(op, p.Child("basic"), s.Basic, before.Basic)...)
-	gang := p.Child("gang")
-	return append(errs, tag.First(
-		func() field.ErrorList {
-			return tag.Only(op, gang, s.Gang, before.Gang, validate.NoSet, validate.NoUnset)
-		},
-		func() field.ErrorList {
-			if s.Gang == nil {
-				return nil
-			}
-			count := tag.Of(before.Gang, func(g *schedulingv1beta1.CompositeGangSchedulingPolicy) *int32 { return &g.MinGroupCount })
-			return tag.Value(op, gang.Child("minGroupCount"), &s.Gang.MinGroupCount, count, tag.Required, tag.Min[int32](1))
-		})...)
+	type policy = schedulingv1beta1.CompositePodGroupSchedulingPolicy
+	return validatePolicy(op, p, s, old,
+		func(m *policy) *schedulingv1beta1.CompositeBasicSchedulingPolicy { return m.Basic },
+		func(m *policy) *schedulingv1beta1.CompositeGangSchedulingPolicy { return m.Gang },
+		"minGroupCount", func(g *schedulingv1beta1.CompositeGangSchedulingPolicy) *int32 { return &g.MinGroupCount })
 }

@@ -59,25 +59,35 @@ func immutable[T any](op tag.Operation, p *field.Path, value, old *T, check func
 }
 
 func validateGroupPolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupSchedulingPolicy) field.ErrorList {
+	type policy = schedulingv1beta1.PodGroupSchedulingPolicy
+	return validatePolicy(op, p, s, old,
+		func(m *policy) *schedulingv1beta1.BasicSchedulingPolicy { return m.Basic },
+		func(m *policy) *schedulingv1beta1.GangSchedulingPolicy { return m.Gang },
+		"minCount", func(g *schedulingv1beta1.GangSchedulingPolicy) *int32 { return &g.MinCount })
+}
+
+// validatePolicy checks that a group or a group of groups is scheduled in one
+// of two ways, of which a gang has a least size. old is nil for what is new.
+func validatePolicy[S, B, G any](
+	op tag.Operation, p *field.Path, s, old *S,
+	basic func(*S) *B, gang func(*S) *G, sizeName string, size func(*G) *int32,
+) field.ErrorList {
 	before := old
 	if before == nil {
-		before = &schedulingv1beta1.PodGroupSchedulingPolicy{}
+		before = new(S)
 	}
 	errs := tag.Union(op, p, s, old, []string{"basic", "gang"},
-		func(m *schedulingv1beta1.PodGroupSchedulingPolicy) bool { return m.Basic != nil },
-		func(m *schedulingv1beta1.PodGroupSchedulingPolicy) bool { return m.Gang != nil })
-	errs = append(errs, tag.Immutable(op, p.Child("basic"), s.Basic, before.Basic)...)
-	gang := p.Child("gang")
+		func(m *S) bool { return basic(m) != nil },
+		func(m *S) bool { return gang(m) != nil })
+	errs = append(errs, tag.Immutable(op, p.Child("basic"), basic(s), basic(before))...)
+	is, was, at := gang(s), gang(before), p.Child("gang")
 	return append(errs, tag.First(
+		func() field.ErrorList { return tag.Only(op, at, is, was, validate.NoSet, validate.NoUnset) },
 		func() field.ErrorList {
-			return tag.Only(op, gang, s.Gang, before.Gang, validate.NoSet, validate.NoUnset)
-		},
-		func() field.ErrorList {
-			if s.Gang == nil {
+			if is == nil {
 				return nil
 			}
-			count := tag.Of(before.Gang, func(g *schedulingv1beta1.GangSchedulingPolicy) *int32 { return &g.MinCount })
-			return tag.Value(op, gang.Child("minCount"), &s.Gang.MinCount, count, tag.Required, tag.Min[int32](1))
+			return tag.Value(op, at.Child(sizeName), size(is), tag.Of(was, size), tag.Required, tag.Min[int32](1))
 		})...)
 }
 

@@ -134,46 +134,40 @@ func groupTemplateName(t *schedulingv1beta1.PodGroupTemplate) string { return t.
 
 func compositeTemplateName(t *schedulingv1beta1.CompositePodGroupTemplate) string { return t.Name }
 
-// validateTemplates checks templates of pod groups. Those of an object that
-// exists may change only within themselves.
 func validateTemplates(op tag.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.PodGroupTemplate, exists bool) field.ErrorList {
-	return tag.First(
-		func() field.ErrorList {
-			if !exists {
-				return nil
-			}
-			return tag.FixedKeys(op, p, list, old, groupTemplateName)
-		},
-		func() field.ErrorList {
-			return tag.List(op, p, list, old, groupTemplateName, schedulingv1beta1.WorkloadMaxPodGroupTemplates,
-				func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
-					name := tag.Of(old, func(o *schedulingv1beta1.PodGroupTemplate) *string { return &o.Name })
-					errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
-					return append(errs, validateGroupParts(op, features, p, t, old)...)
-				})
+	return validateTemplateList(op, p, list, old, exists, groupTemplateName,
+		func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
+			name := tag.Of(old, func(o *schedulingv1beta1.PodGroupTemplate) *string { return &o.Name })
+			errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
+			return append(errs, validateGroupParts(op, features, p, t, old)...)
 		})
 }
 
 func validateComposites(op tag.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.CompositePodGroupTemplate, exists bool) field.ErrorList {
-	return tag.First(
-		func() field.ErrorList {
-			if !exists {
-				return nil
+	return validateTemplateList(op, p, list, old, exists, compositeTemplateName,
+		func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
+			before := old
+			if before == nil {
+				before = &schedulingv1beta1.CompositePodGroupTemplate{}
 			}
-			return tag.FixedKeys(op, p, list, old, compositeTemplateName)
-		},
-		func() field.ErrorList {
-			return tag.List(op, p, list, old, compositeTemplateName, schedulingv1beta1.WorkloadMaxPodGroupTemplates,
-				func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
-					before := old
-					if before == nil {
-						before = &schedulingv1beta1.CompositePodGroupTemplate{}
-					}
-					name := tag.Of(old, func(o *schedulingv1beta1.CompositePodGroupTemplate) *string { return &o.Name })
-					errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
-					errs = append(errs, validateCompositeParts(op, features, p, t, old)...)
-					errs = append(errs, validateTemplates(op, features, p.Child("podGroupTemplates"), t.PodGroupTemplates, before.PodGroupTemplates, old != nil)...)
-					return append(errs, validateComposites(op, features, p.Child("compositePodGroupTemplates"), t.CompositePodGroupTemplates, before.CompositePodGroupTemplates, old != nil)...)
-				})
+			name := tag.Of(old, func(o *schedulingv1beta1.CompositePodGroupTemplate) *string { return &o.Name })
+			errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
+			errs = append(errs, validateCompositeParts(op, features, p, t, old)...)
+			errs = append(errs, validateTemplates(op, features, p.Child("podGroupTemplates"), t.PodGroupTemplates, before.PodGroupTemplates, old != nil)...)
+			return append(errs, validateComposites(op, features, p.Child("compositePodGroupTemplates"), t.CompositePodGroupTemplates, before.CompositePodGroupTemplates, old != nil)...)
 		})
+}
+
+// validateTemplateList checks each template of a list by its name. Those of an
+// object that exists may change only within themselves.
+func validateTemplateList[T any](
+	op tag.Operation, p *field.Path, list, old []T, exists bool, name func(*T) string,
+	check func(op tag.Operation, p *field.Path, t, old *T) field.ErrorList,
+) field.ErrorList {
+	if exists {
+		if errs := tag.FixedKeys(op, p, list, old, name); len(errs) > 0 {
+			return errs
+		}
+	}
+	return tag.List(op, p, list, old, name, schedulingv1beta1.WorkloadMaxPodGroupTemplates, check)
 }
