@@ -18,6 +18,9 @@ func (q *request) authorize() error {
 	a := q.attributes()
 	decision, reason, err := q.server.Authorizer.Authorize(q.ctx, a)
 	q.server.Metrics.Access.Authorized(authorizationResult(decision, err), q.server.Clock.Since(q.now)-q.recognised)
+	if q.audit != nil {
+		q.recordDecision(decision, reason, err)
+	}
 	return q.refusal(a, decision, reason, err)
 }
 

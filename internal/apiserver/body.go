@@ -75,6 +75,7 @@ func (q *request) decode(in input, validation string) (resource.Object, error) {
 		return nil, err
 	}
 	v.Default(obj)
+	q.recordBody(obj, q.endpoint.gvk())
 	return v.ToHub(obj), nil
 }
 

@@ -83,6 +83,7 @@ func (q *request) readDeleteOptions() (*metav1.DeleteOptions, error) {
 		if err := codec.DecodeDeleteOptions(options, body, media); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
+		q.recordBody(options, sentKind(options))
 	} else if options, err = deleteOptions(q.query()); err != nil {
 		return nil, err
 	}
@@ -92,6 +93,15 @@ func (q *request) readDeleteOptions() (*metav1.DeleteOptions, error) {
 	}
 	options.Kind, options.APIVersion = "DeleteOptions", "meta.k8s.io/v1"
 	return options, invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(options))
+}
+
+// sentKind is the kind that a client gives its options.
+func sentKind(options *metav1.DeleteOptions) schema.GroupVersionKind {
+	kind := options.GroupVersionKind()
+	if kind.Empty() {
+		return metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+	}
+	return kind
 }
 
 // deleteObject carries out a deletion. gone says that the object is no more;

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/apiserver/audit"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -45,6 +46,7 @@ type request struct {
 	size     int // of the answer's body
 	received int // bytes of the request's body
 	dropped  bool
+	audit    *audit.Request // nil unless requests are recorded
 	// recognised is when, after now, the sender was known.
 	recognised time.Duration
 	// webhooks is how long users' webhooks took; nil if there are none.
@@ -91,9 +93,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		growStack(0)
 	}
 	header := w.Header()
-	header["Audit-Id"] = []string{auditID(r)}
+	id := auditID(r)
+	header["Audit-Id"] = []string{id}
 	header["Cache-Control"] = noCache
-	if err := q.run(); err != nil {
+	if err := q.run(id); err != nil {
 		q.fail(err)
 	}
 }
@@ -179,23 +182,34 @@ func (q *request) applies() bool {
 	return len(contentType) > 0 && strings.HasPrefix(contentType[0], "application/apply-patch+")
 }
 
-func (q *request) run() error {
+func (q *request) run(id string) error {
 	info, err := parseInfo(q.http, q.query)
 	q.info = info
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	longRunning := isLongRunning(&q.info)
+	if q.server.Audit != nil {
+		q.beginAudit(id, longRunning)
+	}
 	if !longRunning {
 		cancel, err := q.limitTime()
 		if err != nil {
-			return err
+			return q.refused(err)
 		}
 		defer cancel()
 	}
 	if err := q.authenticate(); err != nil {
-		return err
+		return q.refused(err)
 	}
+	if q.audit != nil {
+		return q.audited(func() error { return q.serve(longRunning) })
+	}
+	return q.serve(longRunning)
+}
+
+// serve passes the request of a known user through the other stages.
+func (q *request) serve(longRunning bool) error {
 	if err := q.impersonate(); err != nil {
 		return err
 	}
@@ -353,7 +367,9 @@ func (q *request) admissionContext() context.Context {
 	ctx = apirequest.WithUser(ctx, q.user)
 	ctx = apirequest.WithNamespace(ctx, q.info.Namespace)
 	if q.server.callsWebhooks() {
-		ctx = apirequest.WithLatencyTrackers(ctx)
+		if q.audit == nil {
+			ctx = apirequest.WithLatencyTrackers(ctx)
+		}
 		q.webhooks, _ = apirequest.LatencyTrackersFrom(ctx)
 	}
 	return warning.WithWarningRecorder(ctx, &q.warnings)

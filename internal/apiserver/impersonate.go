@@ -29,6 +29,7 @@ func (q *request) impersonate() error {
 		}
 	}
 	q.user = wanted
+	q.audit.Impersonated(wanted)
 	for name := range q.http.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			delete(q.http.Header, name)

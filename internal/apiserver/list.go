@@ -165,25 +165,21 @@ func (q *request) asOf(revision int64, after watchcache.Position) listStart {
 
 // sendPage answers with a page in the form that the client wants.
 func (q *request) sendPage(p *page, o codec.Output) error {
-	c := q.endpoint.codec
-	var l *codec.List
-	var err error
+	if o.Convert.Kind == "Table" {
+		return q.sendTable(http.StatusOK, p.entries, p.meta, o)
+	}
 	media := o.Media
 	if media == codec.YAML {
 		media = codec.JSON
 	}
-	switch o.Convert.Kind {
-	case "":
-		l, err = c.List(p.entries, p.meta, media)
-	case "Table":
-		return q.sendTable(http.StatusOK, p.entries, p.meta, o)
-	case "PartialObjectMetadataList":
-		l, err = c.MetadataList(p.entries, p.meta, media, o.Convert.GroupVersion())
-	default:
-		return errNotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s.%s)", q.endpoint.version.Version, c.ListKind.Kind))
-	}
+	l, err := q.pageList(p, media, o)
 	if err != nil {
 		return err
+	}
+	if q.audit.Responses() {
+		if recorded, err := q.pageList(p, codec.JSON, o); err == nil {
+			q.audit.Response(recorded.Bytes())
+		}
 	}
 	if o.Plain() || o.Media == codec.Protobuf || o.Media == codec.CBOR {
 		q.sendList(l, o.Media)
@@ -198,4 +194,15 @@ func (q *request) sendPage(p *page, o codec.Output) error {
 	}
 	q.send(http.StatusOK, o.Media, body)
 	return nil
+}
+
+func (q *request) pageList(p *page, media codec.Media, o codec.Output) (*codec.List, error) {
+	c := q.endpoint.codec
+	switch o.Convert.Kind {
+	case "":
+		return c.List(p.entries, p.meta, media)
+	case "PartialObjectMetadataList":
+		return c.MetadataList(p.entries, p.meta, media, o.Convert.GroupVersion())
+	}
+	return nil, errNotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s.%s)", q.endpoint.version.Version, c.ListKind.Kind))
 }

@@ -68,6 +68,9 @@ func (q *request) readPatch() (*patch, codec.Output, error) {
 	if p.body, err = q.readBody(); err != nil {
 		return nil, o, err
 	}
+	if q.audit != nil {
+		q.audit.Patch(func() ([]byte, error) { return patchAsJSON(p) })
+	}
 	if p.options, err = patchOptions(q.query(), p.kind); err != nil {
 		return nil, o, err
 	}
@@ -88,6 +91,20 @@ func (q *request) readPatch() (*patch, codec.Output, error) {
 		return nil, o, apierrors.NewBadRequest("invalid JSON patch")
 	}
 	return p, o, nil
+}
+
+// patchAsJSON is what a patch says, as JSON.
+func patchAsJSON(p *patch) ([]byte, error) {
+	switch p.kind {
+	case types.ApplyYAMLPatchType:
+		return yaml.YAMLToJSON(p.body)
+	case types.ApplyCBORPatchType:
+		return codec.CBORToJSON(p.body)
+	}
+	if !json.Valid(p.body) {
+		return nil, errors.New("invalid JSON patch")
+	}
+	return p.body, nil
 }
 
 func (q *request) patchTypes() []string {

@@ -106,27 +106,31 @@ func (q *request) negotiateFor(a codec.Accepted) (codec.Output, error) {
 
 // sendEntry answers with one object in the form that the client wants.
 func (q *request) sendEntry(code int, e *watchcache.Entry, o codec.Output) error {
-	c := q.endpoint.codec
-	var body []byte
-	var err error
-	switch o.Convert.Kind {
-	case "":
-		body, err = c.Entry(e, o.Media)
-	case "Table":
+	if o.Convert.Kind == "Table" {
 		return q.sendTable(code, []*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, o)
-	case "PartialObjectMetadata":
-		body, err = c.Metadata(e, o.Media, o.Convert.GroupVersion())
-	default:
-		return errNotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (%T)", e.Object))
 	}
+	body, err := q.entryBody(e, o.Media, o)
 	if err != nil {
 		return err
+	}
+	if q.audit.Responses() {
+		q.audit.Response(q.entryBody(e, codec.JSON, o))
 	}
 	if body, err = o.Dress(body); err != nil {
 		return err
 	}
 	q.send(code, o.Media, body)
 	return nil
+}
+
+func (q *request) entryBody(e *watchcache.Entry, media codec.Media, o codec.Output) ([]byte, error) {
+	switch o.Convert.Kind {
+	case "":
+		return q.endpoint.codec.Entry(e, media)
+	case "PartialObjectMetadata":
+		return q.endpoint.codec.Metadata(e, media, o.Convert.GroupVersion())
+	}
+	return nil, errNotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (%T)", e.Object))
 }
 
 func (q *request) sendTable(code int, entries []*watchcache.Entry, meta metav1.ListMeta, o codec.Output) error {
@@ -137,6 +141,9 @@ func (q *request) sendTable(code int, entries []*watchcache.Entry, meta metav1.L
 	body, err := q.endpoint.codec.Table(entries, meta, o.Media, options)
 	if err != nil {
 		return err
+	}
+	if q.audit.Responses() {
+		q.audit.Response(q.endpoint.codec.Table(entries, meta, codec.JSON, options))
 	}
 	if body, err = o.Dress(body); err != nil {
 		return err
@@ -161,6 +168,9 @@ func (q *request) sendObject(code int, obj runtime.Object, o codec.Output) error
 	body, err := codec.Encode(obj, o.Media)
 	if err != nil {
 		return err
+	}
+	if q.audit != nil {
+		q.recordAnswer(obj)
 	}
 	if body, err = o.Dress(body); err != nil {
 		return err

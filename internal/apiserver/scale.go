@@ -82,6 +82,7 @@ func (q *request) scaleReplacement() (*change, codec.Output, error) {
 	if err := q.decodeInto(scale, q.sub.Kind, in, options.FieldValidation); err != nil {
 		return nil, o, err
 	}
+	q.recordBody(scale, q.sub.Kind)
 	if err := q.placeInNamespace(scale); err != nil {
 		return nil, o, err
 	}

@@ -1,9 +1,9 @@
 // Package apiserver answers the Kubernetes API. A request is parsed once and
 // then passes the stages, each in a file of its own:
 //
-//	info ─ authenticate ─ impersonate ─ inflight ─ authorize ─ route ─┬─ get list watch
-//	                                                                  ├─ create update patch delete deletecollection
-//	                                                                  └─ virtual resources and actions by name
+//	info ─ authenticate ─ audit ─ impersonate ─ inflight ─ authorize ─ route ─┬─ get list watch
+//	                                                                          ├─ create update patch delete deletecollection
+//	                                                                          └─ virtual resources and actions by name
 //
 // A stage that refuses returns an error, which respond.go turns into a
 // metav1.Status. Verbs are generic over resource.Resource; a custom resource
@@ -32,6 +32,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/apiserver/audit"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
@@ -57,6 +58,8 @@ type Config struct {
 	Rules authorizer.RuleResolver
 	// Features are what the rules of kinds may use; nil is the defaults.
 	Features *feature.Set
+	// Audit records requests; nil records none.
+	Audit *audit.Auditor
 	// Admission changes and checks writes; nil admits everything.
 	Admission admission.Interface
 	// Managers tracks the ownership of fields; nil keeps what is stored.
@@ -154,6 +157,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Metrics == nil {
 		c.Metrics = metrics.NewAPIServer()
+	}
+	if c.Audit != nil {
+		c.Admission = admission.WithAudit(c.Admission)
 	}
 	s := &Server{Config: c, virtual: virtualHandlers()}
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)

@@ -136,7 +136,11 @@ func (q *request) decodeAction(obj runtime.Object, kind schema.GroupVersionKind)
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(kind)
-	return options, q.decodeInto(obj, kind, in, options.FieldValidation)
+	if err := q.decodeInto(obj, kind, in, options.FieldValidation); err != nil {
+		return nil, err
+	}
+	q.recordBody(obj, kind)
+	return options, nil
 }
 
 // issueToken answers serviceaccounts/token.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	k8saudit "k8s.io/apiserver/pkg/audit"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -57,7 +58,9 @@ type APIServer struct {
 	services   *services.Allocator
 	custom     *crd.Server
 	aggregated *aggregator.Server
-	managers   *apply.Managers
+	// auditBackend is where the events of requests go, or nil.
+	auditBackend k8saudit.Backend
+	managers     *apply.Managers
 	// turnedOn and turnedOff are what --runtime-config changes of the versions
 	// that are served.
 	turnedOn, turnedOff []schema.GroupVersion
@@ -222,10 +225,14 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		return nil, err
 	}
 	a.metrics.MustRegister(a.aggregated)
+	auditor, err := a.newAuditor()
+	if err != nil {
+		return nil, err
+	}
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
-		Authorizer: authorizer, Rules: authorizer.Rules, Admission: chain,
+		Authorizer: authorizer, Rules: authorizer.Rules, Audit: auditor, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
@@ -258,6 +265,11 @@ func (a *APIServer) Handler() http.Handler { return a.server.Handler() }
 
 // Run fills the cache, makes the default objects and serves until ctx ends.
 func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
+	stopAudit, err := a.startAudit()
+	if err != nil {
+		return err
+	}
+	defer stopAudit()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.cache.Run(ctx) })
 	g.Go(func() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/options"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/feature"
@@ -42,6 +43,9 @@ type APIServerFlags struct {
 	AnonymousAuth     bool
 	TokenAuthFile     string
 	BootstrapTokens   bool
+
+	// Audit says which requests are recorded, where and how.
+	Audit *options.AuditOptions
 
 	EnableAdmission  []string
 	DisableAdmission []string
@@ -79,6 +83,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		BootstrapTokens:       true,
 		ServiceAccountIssuers: []string{"https://kubernetes.default.svc.cluster.local"},
 		ServiceAccountExtend:  true,
+		Audit:                 options.NewAuditOptions(),
 		AllowPrivileged:       true,
 		MaxRequestsInFlight:   400,
 		MaxMutatingInFlight:   200,
@@ -112,6 +117,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.AnonymousAuth, "anonymous-auth", f.AnonymousAuth, "let requests without credentials through as system:anonymous")
 	fs.StringVar(&f.TokenAuthFile, "token-auth-file", f.TokenAuthFile, "CSV file of static tokens")
 	fs.BoolVar(&f.BootstrapTokens, "enable-bootstrap-token-auth", f.BootstrapTokens, "accept the bootstrap tokens of kube-system")
+	f.Audit.AddFlags(fs)
 	fs.StringSliceVar(&f.EnableAdmission, "enable-admission-plugins", f.EnableAdmission, "admission plugins to run besides the default ones")
 	fs.StringSliceVar(&f.DisableAdmission, "disable-admission-plugins", f.DisableAdmission, "default admission plugins not to run")
 	fs.StringArrayVar(&f.ServiceAccountIssuers, "service-account-issuer", f.ServiceAccountIssuers, "issuer of service account tokens; the first issues, all are accepted")
@@ -144,6 +150,7 @@ func (f *APIServerFlags) Validate() error {
 			errs = append(errs, fmt.Errorf("--authorization-mode=%s: want any of %s", mode, strings.Join(authz.Modes, ", ")))
 		}
 	}
+	errs = append(errs, f.Audit.Validate()...)
 	gates, err := feature.Parse(f.FeatureGates)
 	if err != nil {
 		errs = append(errs, err)

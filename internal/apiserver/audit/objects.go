@@ -1,0 +1,164 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
+)
+
+// Object records what the client sent: its name always, and the object itself
+// where the policy asks for it. obj is not kept.
+func (r *Request) Object(ctx context.Context, obj runtime.Object, kind schema.GroupVersionKind, gvr schema.GroupVersionResource, subresource string) {
+	if !r.records(auditapi.LevelMetadata) {
+		return
+	}
+	if of := obj.GetObjectKind(); of.GroupVersionKind() != kind {
+		before := of.GroupVersionKind()
+		of.SetGroupVersionKind(kind)
+		defer of.SetGroupVersionKind(before)
+	}
+	audit.LogRequestObject(ctx, obj, kind.GroupVersion(), gvr, subresource, encoding{whole: r.records(auditapi.LevelRequest)})
+}
+
+// Patch records a patch; encode makes it JSON.
+func (r *Request) Patch(encode func() ([]byte, error)) {
+	if !r.records(auditapi.LevelRequest) {
+		return
+	}
+	if patch, err := encode(); err == nil {
+		r.context.LogRequestPatch(bytes.Clone(patch))
+	}
+}
+
+// Responses says that answers are recorded whole.
+func (r *Request) Responses() bool { return r.records(auditapi.LevelRequestResponse) }
+
+// Response records an answer, as JSON, if it could be encoded.
+func (r *Request) Response(body []byte, err error) {
+	if err == nil {
+		r.respond(nil, body)
+	}
+}
+
+// Status records an answer that says what became of the request.
+func (r *Request) Status(status *metav1.Status) {
+	if !r.records(auditapi.LevelMetadata) {
+		return
+	}
+	var body []byte
+	if r.Responses() {
+		var err error
+		if body, err = json.Marshal(status); err != nil {
+			klog.Background().Error(err, "Cannot encode a status for the audit log", "auditID", r.context.AuditID())
+		}
+	}
+	r.respond(status, body)
+}
+
+func (r *Request) respond(status *metav1.Status, body []byte) {
+	var object *runtime.Unknown
+	if len(body) > 0 {
+		if r.config.OmitManagedFields {
+			body = withoutManagedFields(body)
+		}
+		object = &runtime.Unknown{Raw: bytes.Clone(body), ContentType: runtime.ContentTypeJSON}
+	}
+	r.context.LogResponseObject(status, object)
+}
+
+// Impersonated records whom the sender speaks for.
+func (r *Request) Impersonated(u user.Info) {
+	if r.records(auditapi.LevelMetadata) {
+		r.context.LogImpersonatedUser(u, "")
+	}
+}
+
+// encoding is a runtime.NegotiatedSerializer that knows JSON, in the version
+// that an object has. Unless whole is set, it writes nothing.
+type encoding struct{ whole bool }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (encoding) SupportedMediaTypes() []runtime.SerializerInfo {
+	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true}}
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (e encoding) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) runtime.Encoder {
+	return e
+}
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
+func (encoding) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
+	return d
+}
+
+// Encode implements runtime.Encoder.
+func (e encoding) Encode(obj runtime.Object, w io.Writer) error {
+	if !e.whole {
+		return nil
+	}
+	return json.NewEncoder(w).Encode(obj)
+}
+
+// Identifier implements runtime.Encoder.
+func (encoding) Identifier() runtime.Identifier { return "audit" }
+
+// withoutManagedFields takes metadata.managedFields out of an object, a list's
+// items and a table's rows. What it cannot read it leaves as it is.
+func withoutManagedFields(body []byte) []byte {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil {
+		return body
+	}
+	changed := false
+	if metadata := object["metadata"]; bytes.Contains(metadata, []byte(`"managedFields"`)) {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(metadata, &fields) == nil {
+			delete(fields, "managedFields")
+			changed = replace(object, "metadata", fields) || changed
+		}
+	}
+	for _, list := range []string{"items", "rows", "object"} {
+		if !bytes.Contains(object[list], []byte(`"managedFields"`)) {
+			continue
+		}
+		if list == "object" {
+			object[list] = withoutManagedFields(object[list])
+			changed = true
+			continue
+		}
+		var items []json.RawMessage
+		if json.Unmarshal(object[list], &items) == nil {
+			for i := range items {
+				items[i] = withoutManagedFields(items[i])
+			}
+			changed = replace(object, list, items) || changed
+		}
+	}
+	if !changed {
+		return body
+	}
+	out, err := json.Marshal(object)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+func replace(object map[string]json.RawMessage, field string, value any) bool {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return false
+	}
+	object[field] = raw
+	return true
+}
