@@ -161,18 +161,33 @@ func (c *Chain) Handles(op admission.Operation) bool {
 // Plugins lists the names of the plugins that are on, in their order.
 func (c *Chain) Plugins() []string { return c.names }
 
-// Admit lets every plugin change the object; the first error ends it. Then
-// roles and bindings are held against what their writer may grant.
+// Admit lets every plugin change the object, once more if a webhook or policy
+// changed what another that wants to see such changes has passed
+// (reinvocationPolicy: IfNeeded); the first error ends it. Then roles and
+// bindings are held against what their writer may grant.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if err := c.admit(ctx, a, o); err != nil {
+		return err
+	}
+	if again := a.GetReinvocationContext(); again.ShouldReinvoke() {
+		again.SetIsReinvoke()
+		if err := c.admit(ctx, a, o); err != nil {
+			return err
+		}
+	}
+	if c.config.RBAC != nil && (onWrite{}).Handles(a.GetOperation()) && a.GetResource().Group == rbacv1.GroupName {
+		return c.config.RBAC.CheckEscalation(ctx, c.config.Authorizer, a.GetUserInfo(), a.GetObject(), a.GetOldObject())
+	}
+	return nil
+}
+
+func (c *Chain) admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	for _, p := range c.plugins {
 		if m, ok := p.(admission.MutationInterface); ok && p.Handles(a.GetOperation()) {
 			if err := m.Admit(ctx, a, o); err != nil {
 				return err
 			}
 		}
-	}
-	if c.config.RBAC != nil && (onWrite{}).Handles(a.GetOperation()) && a.GetResource().Group == rbacv1.GroupName {
-		return c.config.RBAC.CheckEscalation(ctx, c.config.Authorizer, a.GetUserInfo(), a.GetObject(), a.GetOldObject())
 	}
 	return nil
 }
