@@ -69,6 +69,18 @@ func TestRefusals(t *testing.T) {
 			name: "wrong method", method: "POST", path: mapsPath + "/there", body: configMap("there", "}"),
 			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
 		}, {
+			name: "update without a name", method: "PUT", path: mapsPath, body: configMap("there", "}"),
+			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
+		}, {
+			name: "patch without a name", method: "PATCH", path: mapsPath, body: "{}", headers: []string{"Content-Type", "application/merge-patch+json"},
+			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
+		}, {
+			name: "writing a document", method: "POST", path: "/apis/apps/v1", body: "{}",
+			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
+		}, {
+			name: "review with a name", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews/x", body: "{}",
+			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
+		}, {
 			name: "unknown user", method: "GET", path: mapsPath, headers: []string{"X-Test-User", "unknown"},
 			code: 401, reason: metav1.StatusReasonUnauthorized, message: "Unauthorized",
 		}, {

@@ -259,6 +259,9 @@ func (q *request) serveOther() error {
 		q.handOver(h)
 	case q.delegate(groupVersionOf(path)):
 	case q.server.discovery.Serves(path):
+		if q.http.Method != http.MethodGet {
+			return errMethodNotAllowed()
+		}
 		q.handOver(q.server.discovery)
 	case path == "/" || path == "/index.html":
 		return q.listPaths()
@@ -337,7 +340,7 @@ func (q *request) serveVerb() error {
 		return q.serveVirtual()
 	}
 	verb := q.info.Verb
-	if !q.endpoint.allows(verb) || verb == "create" && q.info.Name != "" || verb == "deletecollection" && q.endpoint.resource.Namespaced && q.info.Namespace == "" {
+	if !q.endpoint.allows(verb) || !q.fits() {
 		return errMethodNotAllowed()
 	}
 	switch verb {
@@ -359,6 +362,23 @@ func (q *request) serveVerb() error {
 		return q.deleteCollection()
 	}
 	return errMethodNotAllowed()
+}
+
+// fits says whether the path is one for the verb: of an object, a collection
+// or a collection in a namespace. HEAD is for custom resources alone.
+func (q *request) fits() bool {
+	if q.http.Method == http.MethodHead && q.endpoint.fields != nil {
+		return false
+	}
+	switch q.info.Verb {
+	case "create":
+		return q.info.Name == ""
+	case "update", "patch":
+		return q.info.Name != ""
+	case "deletecollection":
+		return !q.endpoint.resource.Namespaced || q.info.Namespace != ""
+	}
+	return true
 }
 
 // admissionContext carries what admission plugins look for in a context.

@@ -30,7 +30,10 @@ func virtualHandlers() map[schema.GroupResource]func(*request) error {
 
 // serveVirtual answers a resource that is not stored.
 func (q *request) serveVirtual() error {
-	if !q.endpoint.allows(q.info.Verb) {
+	if q.info.Verb == "create" && q.info.Name != "" {
+		return errNoSuchResource()
+	}
+	if !q.endpoint.allows(q.info.Verb) || !q.fits() {
 		return errMethodNotAllowed()
 	}
 	handle := q.server.virtual[q.endpoint.resource.GroupResource()]
