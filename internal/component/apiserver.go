@@ -202,9 +202,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err := documents.TurnOn(a.turnedOn); err != nil {
 		return nil, err
 	}
-	for _, gv := range a.turnedOff {
-		documents.SetV3(openapi.Path(gv), "", nil)
-	}
+	documents.TurnOff(a.turnedOff, preview.Unserved(usual, resources))
 	a.custom = crd.New(crd.Config{
 		BuiltIn: resources, Cache: a.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
 	})

@@ -64,8 +64,8 @@ type Handler struct {
 	remotes map[string]remote // version 3 documents of other servers, by the servers' names
 	parts   map[string]*part  // additions to the version 2 document by name
 	v2      func() (*v2Documents, error)
-	// The version 2 document of the built-in resources in both media types.
-	v2JSON, v2Proto *document
+	own     func() (*v2Documents, error) // the version 2 document of the built-in resources
+	off     unserved                     // what of the built-in resources is not in it
 }
 
 // entry is a version 3 document in the index.
@@ -96,13 +96,16 @@ func New() (*Handler, error) {
 		d := newDocument(raw)
 		h.v3[path] = entry{hash: d.hash, made: ready(d)}
 	}
-	for name, d := range map[string]**document{"v2.json.gz": &h.v2JSON, "v2.pb.gz": &h.v2Proto} {
-		raw, err := documents.ReadFile("documents/" + name)
-		if err != nil {
-			return nil, err
-		}
-		*d = newDocument(raw)
+	v2JSON, err := documents.ReadFile("documents/v2.json.gz")
+	if err != nil {
+		return nil, err
 	}
+	v2Proto, err := documents.ReadFile("documents/v2.pb.gz")
+	if err != nil {
+		return nil, err
+	}
+	own := &v2Documents{json: newDocument(v2JSON), proto: ready(newDocument(v2Proto))}
+	h.own = func() (*v2Documents, error) { return own, nil }
 	h.renewV2()
 	return h, nil
 }

@@ -16,7 +16,7 @@ import (
 func (h *Handler) TurnOn(versions []schema.GroupVersion) error {
 	for _, gv := range versions {
 		path := Path(gv)
-		for _, p := range []string{path, path[:strings.LastIndex(path, "/")]} {
+		for _, p := range []string{path, parent(path)} {
 			if err := h.turnOn(p); err != nil {
 				return err
 			}
@@ -45,6 +45,12 @@ func (h *Handler) turnOn(path string) error {
 		}
 		raw, err := decompress(v2)
 		if err != nil {
+			return nil, err
+		}
+		h.mu.RLock()
+		off := h.off
+		h.mu.RUnlock()
+		if raw, err = off.from(raw, "definitions"); err != nil {
 			return nil, err
 		}
 		swagger := &spec.Swagger{}

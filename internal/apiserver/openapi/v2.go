@@ -49,12 +49,17 @@ func (h *Handler) SetV2(name string, render func() (*spec.Swagger, error)) {
 // renewV2 lets the next request merge the parts anew.
 func (h *Handler) renewV2() {
 	if len(h.parts) == 0 {
-		own := &v2Documents{json: h.v2JSON, proto: ready(h.v2Proto)}
-		h.v2 = func() (*v2Documents, error) { return own, nil }
+		h.v2 = h.own
 		return
 	}
-	parts := maps.Clone(h.parts)
-	h.v2 = sync.OnceValues(func() (*v2Documents, error) { return h.merge(parts) })
+	own, parts := h.own, maps.Clone(h.parts)
+	h.v2 = sync.OnceValues(func() (*v2Documents, error) {
+		documents, err := own()
+		if err != nil {
+			return nil, err
+		}
+		return documents.merge(parts)
+	})
 }
 
 func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
@@ -91,8 +96,8 @@ type members struct {
 
 // merge adds parts to the document of the built-in resources. A part that
 // cannot be made is left out.
-func (h *Handler) merge(parts map[string]*part) (*v2Documents, error) {
-	raw, err := decompress(h.v2JSON.gzipped)
+func (own *v2Documents) merge(parts map[string]*part) (*v2Documents, error) {
+	raw, err := decompress(own.json.gzipped)
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +141,17 @@ func (h *Handler) merge(parts map[string]*part) (*v2Documents, error) {
 	}
 	return &v2Documents{
 		json:  newDocument(gzipped),
-		proto: sync.OnceValues(func() (*document, error) { return h.appended(used) }),
+		proto: sync.OnceValues(func() (*document, error) { return own.appended(used) }),
 	}, nil
 }
 
 // appended is the protobuf form of the document with fragments.
-func (h *Handler) appended(fragments []fragment) (*document, error) {
-	all, err := decompress(h.v2Proto.gzipped)
+func (own *v2Documents) appended(fragments []fragment) (*document, error) {
+	whole, err := own.proto()
+	if err != nil {
+		return nil, err
+	}
+	all, err := decompress(whole.gzipped)
 	if err != nil {
 		return nil, err
 	}

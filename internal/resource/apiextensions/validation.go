@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -61,13 +62,27 @@ func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Custo
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil); err != nil {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	// The rules of the selectable fields that all versions have in common
-	// presume a schema where there is a place for it; without one, that it is
-	// required is all there is to say.
-	if common := out.Spec.Validation; common != nil && common.OpenAPIV3Schema == nil {
+	// The rules of selectable fields presume a schema that is structural; with
+	// none, or another one, what is wrong with it is all there is to say.
+	if common := out.Spec.Validation; common != nil && !structural(common.OpenAPIV3Schema) {
 		out.Spec.SelectableFields = nil
 	}
+	for i := range out.Spec.Versions {
+		v := &out.Spec.Versions[i]
+		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !structural(v.Schema.OpenAPIV3Schema) {
+			v.SelectableFields = nil
+		}
+	}
 	return out, nil
+}
+
+// structural says whether fields can be looked up in a schema.
+func structural(s *apiextensions.JSONSchemaProps) bool {
+	if s == nil {
+		return false
+	}
+	_, err := schema.NewStructural(s)
+	return err == nil
 }
 
 // approvalAnnotation is where a definition in a group of the Kubernetes

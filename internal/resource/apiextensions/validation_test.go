@@ -1,11 +1,58 @@
 package apiextensions
 
 import (
+	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// Fields cannot be looked up in a schema that is not structural: what is wrong
+// with it is said, in a definition of one version as in one of several.
+func TestSelectableFieldsOfBrokenSchema(t *testing.T) {
+	for name, test := range map[string]struct {
+		broken apiextensionsv1.JSONSchemaProps
+		want   string
+	}{
+		"unknown fields": {apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(bool)}, "x-kubernetes-preserve-unknown-fields"},
+		"id":             {apiextensionsv1.JSONSchemaProps{Type: "object", ID: "x"}, "id"},
+		"definitions": {
+			apiextensionsv1.JSONSchemaProps{Type: "object", Definitions: apiextensionsv1.JSONSchemaDefinitions{"a": {Type: "string"}}}, "definitions",
+		},
+	} {
+		for _, several := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				version := apiextensionsv1.CustomResourceDefinitionVersion{
+					Name: "v1", Served: true, Storage: true,
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+						Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": test.broken},
+					}},
+					SelectableFields: []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}},
+				}
+				c := &apiextensionsv1.CustomResourceDefinition{
+					ObjectMeta: metav1.ObjectMeta{Name: "shirts.example.com"},
+					Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+						Group: "example.com", Scope: apiextensionsv1.ClusterScoped,
+						Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "shirts", Singular: "shirt", Kind: "Shirt", ListKind: "ShirtList"},
+						Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version},
+					},
+					Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
+				}
+				if several {
+					c.Spec.Versions = append(c.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+						Name: "v2", Served: true,
+						Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+					})
+				}
+				errs := validate(nil, c)
+				if len(errs) == 0 || !strings.HasSuffix(errs[0].Field, "properties[spec]."+test.want) {
+					t.Errorf("%v, want %s to be refused", errs, test.want)
+				}
+			})
+		}
+	}
+}
 
 // Selectable fields of a version that has no schema cannot be looked up in it.
 func TestSelectableFieldsWithoutSchema(t *testing.T) {

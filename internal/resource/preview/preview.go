@@ -85,6 +85,10 @@ func kinds() []*resource.Resource {
 
 // gates are the features that have to be on for a kind to be served at all.
 var gates = map[schema.GroupResource]string{
+	{Group: certificatesv1.GroupName, Resource: "clustertrustbundles"}:          "ClusterTrustBundle",
+	{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:       "PodCertificateRequest",
+	{Group: resourcev1.GroupName, Resource: "devicetaintrules"}:                 "DRADeviceTaintRules",
+	{Group: storagemigrationv1.GroupName, Resource: "storageversionmigrations"}: "StorageVersionMigrator",
 	{Group: schedulingv1beta1.GroupName, Resource: "workloads"}:                 "GenericWorkload",
 	{Group: schedulingv1beta1.GroupName, Resource: "podgroups"}:                 "GenericWorkload",
 	{Group: schedulingv1beta1.GroupName, Resource: "compositepodgroups"}:        "CompositePodGroup",

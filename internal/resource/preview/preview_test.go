@@ -268,3 +268,28 @@ func differs(a, b reflect.Type, path string, seen map[[2]reflect.Type]bool) stri
 	}
 	return ""
 }
+
+// A kind that is served by default is found in the store alone where its
+// feature is off.
+func TestServeWithoutFeature(t *testing.T) {
+	features, err := feature.Parse([]string{"ClusterTrustBundle=false", "DRADeviceTaintRules=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := Serve(all.All(), nil, features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range served {
+		off := r.Plural == "clustertrustbundles" || r.Plural == "devicetaintrules"
+		if hub := r.Hub(); off && !hub.Unserved || r.Plural == "podcertificaterequests" && hub.Unserved {
+			t.Errorf("%s is unserved: %t", r.Plural, hub.Unserved)
+		}
+	}
+	for _, gvr := range Unserved(all.All(), served) {
+		if gvr.Resource == "clustertrustbundles" && gvr.Version == "v1" {
+			return
+		}
+	}
+	t.Error("clustertrustbundles are not among what is not served")
+}

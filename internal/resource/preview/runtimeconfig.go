@@ -29,8 +29,8 @@ var stages = []struct {
 
 // Serve returns the resources with those versions served that the entries of
 // --runtime-config ("resource.k8s.io/v1beta1=true") ask for; the others are
-// marked Unserved. Kinds without any served version are left out if they have
-// none by default, and so are those whose feature is off. Keys that name
+// marked Unserved, as are all of a kind whose feature is off. Kinds without any
+// served version are left out if they have none by default. Keys that name
 // nothing that exists are an error that lists them all.
 func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*resource.Resource, error) {
 	settings, err := parse(config)
@@ -51,15 +51,14 @@ func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*
 	}
 	var served []*resource.Resource
 	for _, r := range all {
-		if gate := gates[r.GroupResource()]; gate != "" && !features.Enabled(gate) {
-			continue
-		}
+		gate := gates[r.GroupResource()]
+		off := gate != "" && !features.Enabled(gate)
 		some, usual := false, false
 		for i := range r.Versions {
 			v := &r.Versions[i]
 			gvr := v.WithResource(r.Plural)
 			usual = usual || byDefault.Has(gvr)
-			v.Unserved = v.Unserved || !settings.enabled(gvr, byDefault.Has(gvr))
+			v.Unserved = v.Unserved || off || !settings.enabled(gvr, byDefault.Has(gvr))
 			some = some || !v.Unserved
 		}
 		if some || usual {
@@ -74,6 +73,25 @@ func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*
 func Changed(usual, served []*resource.Resource) (on, off []schema.GroupVersion) {
 	before, after := groupVersions(usual), groupVersions(served)
 	return sorted(after.Difference(before)), sorted(before.Difference(after))
+}
+
+// Unserved lists the built-in resources, in all versions that can be served,
+// that are not served.
+func Unserved(usual, served []*resource.Resource) []schema.GroupVersionResource {
+	missing := sets.New[schema.GroupVersionResource]()
+	for _, r := range append(slices.Clone(usual), kinds()...) {
+		for _, v := range withVersions(r).Versions {
+			missing.Insert(v.WithResource(r.Plural))
+		}
+	}
+	for _, r := range served {
+		for i := range r.Versions {
+			if v := &r.Versions[i]; !v.Unserved {
+				missing.Delete(v.WithResource(r.Plural))
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(missing), func(a, b schema.GroupVersionResource) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 func groupVersions(rs []*resource.Resource) sets.Set[schema.GroupVersion] {
