@@ -121,17 +121,18 @@ func (f *fieldsOf) Get(field string) string {
 }
 
 // fieldLabel returns the field that a version's label selects by, or refuses
-// one that cannot be selected by.
+// one that cannot be selected by. A version that lists its labels, as those of
+// custom resources do, has no metadata.namespace where the kind has none.
 func fieldLabel(r *resource.Resource, v *resource.Version, label string) (string, error) {
 	field, known := v.FieldLabels[label]
 	switch {
-	case label == "metadata.name", label == "metadata.namespace":
+	case label == "metadata.name", label == "metadata.namespace" && (r.Namespaced || v.FieldLabels == nil):
 		return label, nil
 	case known:
 		return field, nil
 	case v.FieldLabels == nil && slices.Contains(r.Fields, label):
 		return label, nil
-	case len(r.Fields) > 0:
+	case len(r.Fields) > 0, v.FieldLabels != nil:
 		return "", fmt.Errorf("field label not supported: %s", label)
 	}
 	return "", fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)

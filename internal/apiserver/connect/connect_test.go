@@ -146,7 +146,10 @@ func TestLog(t *testing.T) {
 	if _, err := request(c, "pods", "web", "log", "?tailLines=7"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "ContainerCreating") {
 		t.Errorf("%v", err)
 	}
-	if _, err := request(c, "pods", "waiting", "log", ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "pod waiting does not have a host assigned") {
+	if w, err := request(c, "pods", "waiting", "log", ""); err != nil || w.Code != http.StatusNoContent || w.Body.Len() != 0 {
+		t.Errorf("%v %+v", err, w)
+	}
+	if _, err := request(c, "pods", "waiting", "portforward", ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "pod waiting does not have a host assigned") {
 		t.Errorf("%v", err)
 	}
 	if _, err := request(c, "pods", "lost", "log", ""); !apierrors.IsNotFound(err) {

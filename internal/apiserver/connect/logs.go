@@ -18,11 +18,15 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// log streams a container's log from its kubelet.
+// log streams a container's log from its kubelet. A pod that is on no node yet
+// has none: the answer is empty, and no error.
 func (c *Connector) log(pod *corev1.Pod, o *corev1.PodLogOptions, fail func(error)) (http.Handler, error) {
 	container, err := containerOf(pod, o.Container)
 	if err != nil {
 		return nil, err
+	}
+	if pod.Spec.NodeName == "" {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }), nil
 	}
 	u, err := c.location(pod, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), logParameters(o))
 	if err != nil {

@@ -145,6 +145,11 @@ func TestLifeOfACustomResource(t *testing.T) {
 		t.Errorf("list by field: %v %v", list, err)
 	}
 
+	_, err = boats.List(ctx, metav1.ListOptions{FieldSelector: "spec.crew=1"})
+	if !apierrors.IsBadRequest(err) || !strings.HasSuffix(err.Error(), "field label not supported: spec.crew") {
+		t.Errorf("list by another field: %v", err)
+	}
+
 	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "boats.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -117,6 +117,17 @@ func cell(kind string, value any, now time.Time) any {
 	return nil
 }
 
+// fieldLabels are the labels that the version's field selectors may have besides
+// those of metadata.
+func (v *version) fieldLabels() map[string]string {
+	labels := make(map[string]string, len(v.spec.SelectableFields))
+	for _, f := range v.spec.SelectableFields {
+		label := strings.TrimPrefix(f.JSONPath, ".")
+		labels[label] = label
+	}
+	return labels
+}
+
 // defineSelection gives the resource the version's selectable fields.
 func (v *version) defineSelection(r *resource.Resource) {
 	declared := v.spec.SelectableFields

@@ -59,6 +59,7 @@ func (v *version) version(hub bool) resource.Version {
 		ToHub:        func(obj resource.Object) resource.Object { return obj },
 		FromHub:      func(obj resource.Object) resource.Object { return obj },
 		Deprecated:   v.of.deprecation(v.spec),
+		FieldLabels:  v.fieldLabels(),
 		Coerce: func(obj resource.Object) ([]string, error) {
 			return v.coerce(obj.(*unstructured.Unstructured), fromClient)
 		},

@@ -31,6 +31,7 @@ type addresses struct {
 var (
 	errAddressTaken = errors.New("provided IP is already allocated")
 	errRangeFull    = errors.New("range is full")
+	errNoRange      = errors.New("the provided network does not match the current range")
 )
 
 // Labels of IPAddress objects that this package makes.
@@ -90,14 +91,24 @@ func (a *addresses) take(ctx context.Context, w wantedAddress, s *corev1.Service
 	return netip.Addr{}, errRangeFull
 }
 
-func (a *addresses) takeGiven(ctx context.Context, ip netip.Addr, s *corev1.Service, dryRun bool) error {
-	prefixes := a.prefixes(familyOf(ip))
-	within := false
+// within says why no range has an address to give: it is outside of them all, or
+// it is the address of a range's network or for its broadcasts.
+func within(prefixes []netip.Prefix, ip netip.Addr) error {
+	err := errNoRange
 	for _, p := range prefixes {
-		within = within || usable(p, ip)
+		switch {
+		case usable(p, ip):
+			return nil
+		case p.Contains(ip):
+			err = fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, p)
+		}
 	}
-	if !within {
-		return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, prefixes[0])
+	return err
+}
+
+func (a *addresses) takeGiven(ctx context.Context, ip netip.Addr, s *corev1.Service, dryRun bool) error {
+	if err := within(a.prefixes(familyOf(ip)), ip); err != nil {
+		return err
 	}
 	if dryRun {
 		return nil

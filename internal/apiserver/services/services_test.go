@@ -124,8 +124,8 @@ func TestAddresses(t *testing.T) {
 	}
 	for _, test := range []struct{ spec, message string }{
 		{`,"clusterIP":"10.96.0.10"`, `failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		{`,"clusterIP":"10.97.0.10"`, `failed to allocate IP 10.97.0.10: the provided IP (10.97.0.10) is not in the valid range. The range of valid IPs is 10.96.0.0/24`},
-		{`,"clusterIP":"10.96.0.0"`, `is not in the valid range`},
+		{`,"clusterIP":"10.97.0.10"`, `failed to allocate IP 10.97.0.10: the provided network does not match the current range`},
+		{`,"clusterIP":"10.96.0.0"`, `failed to allocate IP 10.96.0.0: the provided IP (10.96.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/24`},
 		{`,"clusterIP":"10.96.0.255"`, `is not in the valid range`},
 		{`,"ipFamilies":["IPv6"]`, `spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster`},
 		{`,"ipFamilyPolicy":"RequireDualStack"`, `this cluster is not configured for dual-stack services`},
