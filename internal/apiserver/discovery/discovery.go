@@ -216,13 +216,15 @@ func subresourceKind(s served, sub *resource.Subresource) schema.GroupVersionKin
 	return sub.Kind
 }
 
-// storageHash tells clients when the stored version of a resource changes.
+// storageHash tells clients when the stored version of a resource changes. The
+// storage version migrator compares it with hashes that upstream's servers
+// gave, so it is worked out as theirs.
 func storageHash(r *resource.Resource) string {
 	stored := r.StorageVersion
 	if stored.Empty() {
 		stored = r.Hub().GroupVersion
 	}
-	sum := sha256.Sum256([]byte(stored.WithKind(r.Kind).String()))
+	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + r.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 

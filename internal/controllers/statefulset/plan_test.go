@@ -51,6 +51,18 @@ func podsOf(set *apps.StatefulSet, words string) (out []*v1.Pod) {
 	return out
 }
 
+func TestCollisionCountStartsAtZero(t *testing.T) {
+	set := setOf(1, apps.OrderedReadyPodManagement, 0)
+	if got := status(snapshot{set: set}, collisionCount(set)).CollisionCount; got == nil || *got != 0 {
+		t.Errorf("collisionCount of a new set is %v, want 0", got)
+	}
+	three := int32(3)
+	set.Status.CollisionCount = &three
+	if got := collisionCount(set); *got != 3 {
+		t.Errorf("collisionCount is %d, want 3", *got)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name      string

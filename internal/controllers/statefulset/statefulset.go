@@ -110,7 +110,7 @@ func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
 	if err != nil {
 		return err
 	}
-	update, collisions, err := history.Current(ctx, all, set.Status.CollisionCount)
+	update, collisions, err := history.Current(ctx, all, collisionCount(set))
 	if err != nil {
 		return err
 	}
@@ -140,6 +140,15 @@ func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
 		inUse[p.Labels[apps.ControllerRevisionHashLabelKey]] = true
 	}
 	return history.Trim(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
+}
+
+// collisionCount is what a set's status counts. It starts at zero, where those
+// of Deployments and DaemonSets are absent until the first collision.
+func collisionCount(set *apps.StatefulSet) *int32 {
+	if set.Status.CollisionCount == nil {
+		return new(int32)
+	}
+	return set.Status.CollisionCount
 }
 
 // claim returns the pods that a set owns. It adopts only those whose name is
