@@ -35,7 +35,8 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 		c.ObservedGeneration = next.Generation
 		apihelpers.SetCRDCondition(next, c)
 	}
-	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
+	judged := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) != nil
+	if !judged || !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
 		names, accepted := acceptNames(crd, others)
 		next.Status.AcceptedNames = names
 		setCondition(accepted)
