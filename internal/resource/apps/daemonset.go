@@ -36,7 +36,7 @@ func DaemonSets() *resource.Resource {
 			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 			countTemplate(o, old)
 		},
-		Validate:             func(_ *resource.Request, o *appsv1.DaemonSet) field.ErrorList { return validateDaemonSet(o, nil) },
+		Validate:             func(r *resource.Request, o *appsv1.DaemonSet) field.ErrorList { return validateDaemonSet(r, o, nil) },
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateDaemonSetUpdate,
 		ValidateStatus:       validateDaemonSetStatus,

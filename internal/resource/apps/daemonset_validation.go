@@ -33,7 +33,7 @@ func countTemplate(d, old *appsv1.DaemonSet) {
 	setTemplateGeneration(d, n)
 }
 
-func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
+func validateDaemonSet(r *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
 	var before *corev1.PodTemplateSpec
 	if old != nil {
@@ -44,7 +44,7 @@ func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 		errs = append(errs, validateMatch(p.Child("template"), selector, &s.Template)...)
 	}
 	errs = append(errs, validateNotEmpty(p.Child("selector"), s.Selector, "daemonset")...)
-	errs = append(errs, validateTemplate(p.Child("template"), &s.Template, before, "DaemonSet")...)
+	errs = append(errs, validateTemplate(r, p.Child("template"), &s.Template, before, "DaemonSet")...)
 	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
 	errs = append(errs, validateDaemonStrategy(p.Child("updateStrategy"), &s.UpdateStrategy)...)
 	return append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
@@ -74,8 +74,8 @@ func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) fi
 	return errs
 }
 
-func validateDaemonSetUpdate(_ *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
-	errs := validateDaemonSet(d, old)
+func validateDaemonSetUpdate(r *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
+	errs := validateDaemonSet(r, d, old)
 	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
 }
 

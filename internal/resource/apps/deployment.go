@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -41,10 +42,13 @@ func Deployments() *resource.Resource {
 		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.Deployment) {
 			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 		},
-		Validate:             func(_ *resource.Request, o *appsv1.Deployment) field.ErrorList { return validateDeployment(o, nil) },
+		Validate:             func(r *resource.Request, o *appsv1.Deployment) field.ErrorList { return validateDeployment(r, o, nil) },
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateDeploymentUpdate,
-		ValidateStatus:       validateDeploymentStatus,
+		PrepareStatus: func(r *resource.Request, o, old *appsv1.Deployment) {
+			feature.Drop(r.Features, deploymentStatusFields, &o.Status, &old.Status)
+		},
+		ValidateStatus: validateDeploymentStatus,
 		Warnings: func(_ *resource.Request, o, old *appsv1.Deployment) []string {
 			var before *corev1.PodTemplateSpec
 			if old != nil {

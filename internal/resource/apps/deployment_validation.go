@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
+func validateDeployment(r *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
 	var before *corev1.PodTemplateSpec
 	if old != nil {
@@ -18,7 +18,7 @@ func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	}
 	errs := rule.NonnegativePointer(p.Child("replicas"), s.Replicas)
 	errs = append(errs, validateSelector(p.Child("selector"), s.Selector, "deployment")...)
-	errs = append(errs, validateSelected(p, s.Selector, &s.Template, before)...)
+	errs = append(errs, validateSelected(r, p, s.Selector, &s.Template, before)...)
 	errs = append(errs, validateDeploymentStrategy(p.Child("strategy"), &s.Strategy)...)
 	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
 	errs = append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
@@ -67,8 +67,8 @@ func validateRollingUpdate(p *field.Path, u *appsv1.RollingUpdateDeployment) fie
 	return errs
 }
 
-func validateDeploymentUpdate(_ *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
-	errs := validateDeployment(d, old)
+func validateDeploymentUpdate(r *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
+	errs := validateDeployment(r, d, old)
 	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
 }
 
@@ -78,6 +78,7 @@ func validateDeploymentStatus(_ *resource.Request, d, old *appsv1.Deployment) fi
 	errs = append(errs, validateCounts(p, count{"replicas", s.Replicas}, count{"updatedReplicas", s.UpdatedReplicas},
 		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas},
 		count{"unavailableReplicas", s.UnavailableReplicas})...)
+	errs = append(errs, rule.NonnegativePointer(p.Child("terminatingReplicas"), s.TerminatingReplicas)...)
 	errs = append(errs, rule.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
 	errs = append(errs, validateAtMost(p, count{"updatedReplicas", s.UpdatedReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"readyReplicas", s.ReadyReplicas}, s.Replicas, "status.replicas")...)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -34,10 +35,13 @@ func ReplicaSets() *resource.Resource {
 		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.ReplicaSet) {
 			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
 		},
-		Validate:             func(_ *resource.Request, o *appsv1.ReplicaSet) field.ErrorList { return validateReplicaSet(o, nil) },
+		Validate:             func(r *resource.Request, o *appsv1.ReplicaSet) field.ErrorList { return validateReplicaSet(r, o, nil) },
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateReplicaSetUpdate,
-		ValidateStatus:       validateReplicaSetStatus,
+		PrepareStatus: func(r *resource.Request, o, old *appsv1.ReplicaSet) {
+			feature.Drop(r.Features, replicaSetStatusFields, &o.Status, &old.Status)
+		},
+		ValidateStatus: validateReplicaSetStatus,
 		Warnings: func(_ *resource.Request, o, old *appsv1.ReplicaSet) []string {
 			var before *corev1.PodTemplateSpec
 			if old != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
-	p, s := field.NewPath("spec"), &r.Spec
+func validateReplicaSet(r *resource.Request, set, old *appsv1.ReplicaSet) field.ErrorList {
+	p, s := field.NewPath("spec"), &set.Spec
 	var before *corev1.PodTemplateSpec
 	if old != nil {
 		before = &old.Spec.Template
@@ -18,18 +18,19 @@ func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
 	errs := rule.NonnegativePointer(p.Child("replicas"), s.Replicas)
 	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
 	errs = append(errs, validateSelector(p.Child("selector"), s.Selector, "deployment")...)
-	return append(errs, validateSelected(p, s.Selector, &s.Template, before)...)
+	return append(errs, validateSelected(r, p, s.Selector, &s.Template, before)...)
 }
 
-func validateReplicaSetUpdate(_ *resource.Request, r, old *appsv1.ReplicaSet) field.ErrorList {
-	errs := validateReplicaSet(r, old)
-	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), r.Spec.Selector, old.Spec.Selector)...)
+func validateReplicaSetUpdate(r *resource.Request, set, old *appsv1.ReplicaSet) field.ErrorList {
+	errs := validateReplicaSet(r, set, old)
+	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), set.Spec.Selector, old.Spec.Selector)...)
 }
 
 func validateReplicaSetStatus(_ *resource.Request, r, _ *appsv1.ReplicaSet) field.ErrorList {
 	p, s := field.NewPath("status"), &r.Status
 	errs := validateCounts(p, count{"replicas", s.Replicas}, count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
 		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	errs = append(errs, rule.NonnegativePointer(p.Child("terminatingReplicas"), s.TerminatingReplicas)...)
 	errs = append(errs, rule.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
 	errs = append(errs, validateAtMost(p, count{"fullyLabeledReplicas", s.FullyLabeledReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"readyReplicas", s.ReadyReplicas}, s.Replicas, "status.replicas")...)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -30,12 +31,14 @@ func StatefulSets() *resource.Resource {
 		CopyStatus:   func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
 		PrepareForCreate: func(r *resource.Request, o *appsv1.StatefulSet) {
 			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
+			feature.Drop(r.Features, statefulSetFields, &o.Spec, nil)
 		},
 		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.StatefulSet) {
 			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
+			feature.Drop(r.Features, statefulSetFields, &o.Spec, &old.Spec)
 		},
-		Validate: func(_ *resource.Request, o *appsv1.StatefulSet) field.ErrorList {
-			return append(validateStatefulSet(o, nil), validateIdentity(o)...)
+		Validate: func(r *resource.Request, o *appsv1.StatefulSet) field.ErrorList {
+			return append(validateIdentity(o), validateStatefulSet(r, o, nil)...)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateStatefulSetUpdate,

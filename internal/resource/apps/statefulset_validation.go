@@ -12,10 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
+func validateStatefulSet(r *resource.Request, s, old *appsv1.StatefulSet) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
 	switch spec.PodManagementPolicy {
@@ -38,10 +39,10 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, rule.Nonnegative(p.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
 	errs = append(errs, validateSelector(p.Child("selector"), spec.Selector, "statefulset")...)
-	return append(errs, validateStatefulTemplate(p, s, old)...)
+	return append(errs, validateStatefulTemplate(r, p, s, old)...)
 }
 
-func validateStatefulTemplate(p *field.Path, s, old *appsv1.StatefulSet) field.ErrorList {
+func validateStatefulTemplate(r *resource.Request, p *field.Path, s, old *appsv1.StatefulSet) field.ErrorList {
 	var before *corev1.PodTemplateSpec
 	if old != nil {
 		before = &old.Spec.Template
@@ -59,7 +60,7 @@ func validateStatefulTemplate(p *field.Path, s, old *appsv1.StatefulSet) field.E
 	at := p.Child("template")
 	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
 	errs = append(errs, validation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
-	return append(errs, validateTemplate(at, template, before, "StatefulSet")...)
+	return append(errs, validateTemplate(r, at, template, before, "StatefulSet")...)
 }
 
 // withClaims is the template with the volumes that its pods will have from
@@ -91,31 +92,7 @@ func validateIdentity(s *appsv1.StatefulSet) field.ErrorList {
 	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		at := p.Child("volumeClaimTemplates").Index(i).Child("spec")
-		errs = append(errs, validateClaim(at, &s.Spec.VolumeClaimTemplates[i].Spec)...)
-	}
-	return errs
-}
-
-// validateClaim checks what no claim made from the template could do without.
-func validateClaim(p *field.Path, s *corev1.PersistentVolumeClaimSpec) field.ErrorList {
-	var errs field.ErrorList
-	modes := p.Child("accessModes")
-	if len(s.AccessModes) == 0 {
-		errs = append(errs, field.Required(modes, "at least 1 access mode is required"))
-	}
-	alone := false
-	for _, mode := range s.AccessModes {
-		errs = append(errs, rule.OneOf(modes, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
-		alone = alone || mode == corev1.ReadWriteOncePod
-	}
-	if alone && len(s.AccessModes) > 1 {
-		errs = append(errs, field.Forbidden(modes, "may not use ReadWriteOncePod with other access modes"))
-	}
-	storage, requested := s.Resources.Requests[corev1.ResourceStorage]
-	if at := p.Child("resources"); !requested {
-		errs = append(errs, field.Required(at.Key(string(corev1.ResourceStorage)), ""))
-	} else if storage.Sign() <= 0 {
-		errs = append(errs, field.Invalid(at.Child("requests").Key(string(corev1.ResourceStorage)), storage.String(), "must be greater than zero"))
+		errs = append(errs, core.ValidatePersistentVolumeClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	return errs
 }
@@ -144,8 +121,8 @@ func validateStatefulStrategy(p *field.Path, s *appsv1.StatefulSetUpdateStrategy
 	return nil
 }
 
-func validateStatefulSetUpdate(_ *resource.Request, s, old *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSet(s, old)
+func validateStatefulSetUpdate(r *resource.Request, s, old *appsv1.StatefulSet) field.ErrorList {
+	errs := validateStatefulSet(r, s, old)
 	kept := s.Spec.DeepCopy()
 	kept.Replicas, kept.Ordinals, kept.Template = old.Spec.Replicas, old.Spec.Ordinals, old.Spec.Template
 	kept.UpdateStrategy, kept.RevisionHistoryLimit = old.Spec.UpdateStrategy, old.Spec.RevisionHistoryLimit

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -42,8 +43,8 @@ func validateNotEmpty(p *field.Path, s *metav1.LabelSelector, kind string) field
 
 // validateTemplate checks the template of pods that are replaced when they
 // end, for the workload that messages call kind.
-func validateTemplate(p *field.Path, template, old *corev1.PodTemplateSpec, kind string) field.ErrorList {
-	errs := core.ValidatePodTemplateSpec(template, p, core.PodTemplateOptions(template, old))
+func validateTemplate(r *resource.Request, p *field.Path, template, old *corev1.PodTemplateSpec, kind string) field.ErrorList {
+	errs := core.ValidatePodTemplateSpec(template, p, core.PodTemplateOptions(r.Features, old))
 	return append(errs, validateTemplateEnding(p.Child("spec"), &template.Spec, kind)...)
 }
 
@@ -68,7 +69,7 @@ func validateMatch(p *field.Path, selector labels.Selector, template *corev1.Pod
 
 // validateSelected checks the template of a ReplicaSet's pods against the
 // selector of spec.
-func validateSelected(p *field.Path, s *metav1.LabelSelector, template, old *corev1.PodTemplateSpec) field.ErrorList {
+func validateSelected(r *resource.Request, p *field.Path, s *metav1.LabelSelector, template, old *corev1.PodTemplateSpec) field.ErrorList {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return field.ErrorList{field.Invalid(p.Child("selector"), s, "invalid label selector")}
@@ -77,7 +78,7 @@ func validateSelected(p *field.Path, s *metav1.LabelSelector, template, old *cor
 	if !selector.Empty() {
 		errs = validateMatch(p.Child("template"), selector, template)
 	}
-	return append(errs, validateTemplate(p.Child("template"), template, old, "ReplicaSet")...)
+	return append(errs, validateTemplate(r, p.Child("template"), template, old, "ReplicaSet")...)
 }
 
 // validateShare requires a number of pods or a percentage of them, up to all.

@@ -32,12 +32,12 @@ func HorizontalPodAutoscalers() *resource.Resource {
 		Categories:   []string{"all"},
 		Default:      defaultAutoscaler,
 		CopyStatus:   func(a, from *autoscalingv2.HorizontalPodAutoscaler) { a.Status = from.Status },
-		Validate: func(_ *resource.Request, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			return validateAutoscaler(field.NewPath("spec"), &a.Spec, nil)
+		Validate: func(r *resource.Request, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, nil)
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			return validateAutoscaler(field.NewPath("spec"), &a.Spec, &old.Spec)
+		ValidateUpdate: func(r *resource.Request, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, &old.Spec)
 		},
 		ValidateStatus: func(_ *resource.Request, a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 			errs := rule.Nonnegative(field.NewPath("status", "currentReplicas"), a.Status.CurrentReplicas)

@@ -4,10 +4,10 @@ import (
 	"fmt"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -17,14 +17,10 @@ const (
 	maxPeriod = 1800
 )
 
-// validateAutoscaler checks a spec. What old already had wrong in its target
-// or with no replicas as its minimum may stay.
-func validateAutoscaler(p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
+// validateAutoscaler checks a spec; old, which may be nil, is what it replaces.
+func validateAutoscaler(r *resource.Request, p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
 	var errs field.ErrorList
-	fewest := int32(1)
-	if old != nil && old.MinReplicas != nil && *old.MinReplicas == 0 {
-		fewest = 0
-	}
+	fewest := fewestReplicas(r, old)
 	if s.MinReplicas != nil && *s.MinReplicas < fewest {
 		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", fewest)))
 	}
@@ -37,12 +33,8 @@ func validateAutoscaler(p *field.Path, s, old *autoscalingv2.HorizontalPodAutosc
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
-	var oldTarget *autoscalingv2.CrossVersionObjectReference
-	if old != nil {
-		oldTarget = &old.ScaleTargetRef
-	}
-	errs = append(errs, validateTarget(p.Child("scaleTargetRef"), &s.ScaleTargetRef, oldTarget)...)
-	errs = append(errs, validateMetrics(p.Child("metrics"), s)...)
+	errs = append(errs, validateReference(p.Child("scaleTargetRef"), &s.ScaleTargetRef, targetVersion(s, old))...)
+	errs = append(errs, validateMetrics(p.Child("metrics"), s, describedVersion(old))...)
 	if b := s.Behavior; b != nil {
 		errs = append(errs, validateScaling(p.Child("behavior", "scaleUp"), b.ScaleUp)...)
 		errs = append(errs, validateScaling(p.Child("behavior", "scaleDown"), b.ScaleDown)...)
@@ -50,39 +42,29 @@ func validateAutoscaler(p *field.Path, s, old *autoscalingv2.HorizontalPodAutosc
 	return errs
 }
 
-func validateTarget(p *field.Path, r, old *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
-	errs := validateReference(p, r)
-	problems := validateTargetVersion(p.Child("apiVersion"), r)
-	if old != nil && len(validateTargetVersion(p.Child("apiVersion"), old)) > 0 {
-		problems = nil
+// fewestReplicas is the least that minReplicas may be (KEP-2021). What scaled
+// to zero while that was allowed may go on to.
+func fewestReplicas(r *resource.Request, old *autoscalingv2.HorizontalPodAutoscalerSpec) int32 {
+	if r.Features.Enabled("HPAScaleToZero") || old != nil && old.MinReplicas != nil && *old.MinReplicas == 0 {
+		return 0
 	}
-	return append(errs, problems...)
+	return 1
 }
 
-func validateReference(p *field.Path, r *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
+func validateReference(p *field.Path, r *autoscalingv2.CrossVersionObjectReference, versions versionRule) field.ErrorList {
 	errs := rule.RequiredPathSegment(p.Child("kind"), r.Kind)
-	return append(errs, rule.RequiredPathSegment(p.Child("name"), r.Name)...)
-}
-
-// validateTargetVersion requires the group of what has a scale subresource;
-// only the ReplicationController's is empty.
-func validateTargetVersion(p *field.Path, r *autoscalingv2.CrossVersionObjectReference) field.ErrorList {
-	gv, err := schema.ParseGroupVersion(r.APIVersion)
-	switch {
-	case err != nil:
-		return field.ErrorList{field.Invalid(p, r.APIVersion, err.Error())}
-	case gv.Group == "" && !(r.Kind == "ReplicationController" && gv.Version == "v1"):
-		return field.ErrorList{field.Invalid(p, r.APIVersion, "apiVersion must specify API group")}
-	default:
-		return nil
+	errs = append(errs, rule.RequiredPathSegment(p.Child("name"), r.Name)...)
+	if problem := versions.problem(r.APIVersion); problem != "" {
+		errs = append(errs, field.Invalid(p.Child("apiVersion"), r.APIVersion, problem))
 	}
+	return errs
 }
 
-func validateMetrics(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
+func validateMetrics(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerSpec, described versionRule) field.ErrorList {
 	var errs field.ErrorList
 	fromOutside := false
 	for i := range s.Metrics {
-		errs = append(errs, validateMetric(p.Index(i), &s.Metrics[i])...)
+		errs = append(errs, validateMetric(p.Index(i), &s.Metrics[i], described)...)
 		fromOutside = fromOutside || s.Metrics[i].Type == autoscalingv2.ObjectMetricSourceType || s.Metrics[i].Type == autoscalingv2.ExternalMetricSourceType
 	}
 	if s.MinReplicas != nil && *s.MinReplicas == 0 && !fromOutside {
@@ -91,7 +73,7 @@ func validateMetrics(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerSpec
 	return errs
 }
 
-func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList {
+func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec, described versionRule) field.ErrorList {
 	var errs field.ErrorList
 	if m.Type == "" {
 		errs = append(errs, field.Required(p.Child("type"), "must specify a metric source type"))
@@ -102,7 +84,7 @@ func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList 
 		present  bool
 		validate func(*field.Path) field.ErrorList
 	}{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(p *field.Path) field.ErrorList { return validateObject(p, m.Object) }},
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(p *field.Path) field.ErrorList { return validateObject(p, m.Object, described) }},
 		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(p *field.Path) field.ErrorList { return validateExternal(p, m.External) }},
 		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(p *field.Path) field.ErrorList { return validatePods(p, m.Pods) }},
 		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(p *field.Path) field.ErrorList {
@@ -145,9 +127,8 @@ func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList 
 	return errs
 }
 
-func validateObject(p *field.Path, o *autoscalingv2.ObjectMetricSource) field.ErrorList {
-	errs := validateReference(p.Child("describedObject"), &o.DescribedObject)
-	errs = append(errs, validateTargetVersion(p.Child("describedObject", "apiVersion"), &o.DescribedObject)...)
+func validateObject(p *field.Path, o *autoscalingv2.ObjectMetricSource, described versionRule) field.ErrorList {
+	errs := validateReference(p.Child("describedObject"), &o.DescribedObject, described)
 	errs = append(errs, validateMetricName(p.Child("metric"), &o.Metric)...)
 	target := p.Child("target")
 	errs = append(errs, validateMetricTarget(target, &o.Target)...)
@@ -235,7 +216,7 @@ func validateMetricTarget(p *field.Path, t *autoscalingv2.MetricTarget) field.Er
 	return errs
 }
 
-func validatePositive(p *field.Path, q *resource.Quantity) field.ErrorList {
+func validatePositive(p *field.Path, q *apiresource.Quantity) field.ErrorList {
 	if q != nil && q.Sign() != 1 {
 		return field.ErrorList{field.Invalid(p, q, "must be positive")}
 	}

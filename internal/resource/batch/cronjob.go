@@ -38,9 +38,9 @@ func CronJobs() *resource.Resource {
 			core.DropDisabledPodTemplateFields(r.Features, &c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
 			feature.Drop(r.Features, jobFields, &c.Spec.JobTemplate.Spec, &old.Spec.JobTemplate.Spec)
 		},
-		Validate:             func(_ *resource.Request, c *batchv1.CronJob) field.ErrorList { return validateCronJob(c, nil) },
+		Validate:             func(r *resource.Request, c *batchv1.CronJob) field.ErrorList { return validateCronJob(r, c, nil) },
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       func(_ *resource.Request, c, old *batchv1.CronJob) field.ErrorList { return validateCronJob(c, old) },
+		ValidateUpdate:       func(r *resource.Request, c, old *batchv1.CronJob) field.ErrorList { return validateCronJob(r, c, old) },
 		Warnings: func(_ *resource.Request, c, old *batchv1.CronJob) []string {
 			var warnings []string
 			var before *corev1.PodTemplateSpec

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -15,7 +16,7 @@ import (
 // end in.
 const maxCronJobName = 52
 
-func validateCronJob(c, old *batchv1.CronJob) field.ErrorList {
+func validateCronJob(r *resource.Request, c, old *batchv1.CronJob) field.ErrorList {
 	p, s := field.NewPath("spec"), &c.Spec
 	var errs field.ErrorList
 	if old == nil && len(c.Name) > maxCronJobName {
@@ -30,7 +31,7 @@ func validateCronJob(c, old *batchv1.CronJob) field.ErrorList {
 	}
 	errs = append(errs, rule.OneOf(p.Child("concurrencyPolicy"), s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
-	errs = append(errs, validateJobTemplate(p.Child("jobTemplate", "spec"), &s.JobTemplate.Spec, old)...)
+	errs = append(errs, validateJobTemplate(r, p.Child("jobTemplate", "spec"), &s.JobTemplate.Spec, old)...)
 	errs = append(errs, rule.NonnegativePointer(p.Child("successfulJobsHistoryLimit"), s.SuccessfulJobsHistoryLimit)...)
 	return append(errs, rule.NonnegativePointer(p.Child("failedJobsHistoryLimit"), s.FailedJobsHistoryLimit)...)
 }
@@ -70,12 +71,12 @@ func validateTimeZone(p *field.Path, zone string) field.ErrorList {
 
 // validateJobTemplate checks what the jobs of a CronJob are made from; they
 // get their selectors when they are made.
-func validateJobTemplate(p *field.Path, s *batchv1.JobSpec, old *batchv1.CronJob) field.ErrorList {
+func validateJobTemplate(r *resource.Request, p *field.Path, s *batchv1.JobSpec, old *batchv1.CronJob) field.ErrorList {
 	var before *batchv1.JobSpec
 	if old != nil {
 		before = &old.Spec.JobTemplate.Spec
 	}
-	errs := validateJobSpec(p, s, before)
+	errs := validateJobSpec(r, p, s, before)
 	if s.Selector != nil {
 		errs = append(errs, field.Invalid(p.Child("selector"), s.Selector, "`selector` will be auto-generated"))
 	}

@@ -37,7 +37,7 @@ func Jobs() *resource.Resource {
 			core.DropDisabledPodTemplateFields(r.Features, &j.Spec.Template, &old.Spec.Template)
 			feature.Drop(r.Features, jobFields, &j.Spec, &old.Spec)
 		},
-		Validate:             func(_ *resource.Request, j *batchv1.Job) field.ErrorList { return validateJob(j, nil) },
+		Validate:             func(r *resource.Request, j *batchv1.Job) field.ErrorList { return validateJob(r, j, nil) },
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validateJobUpdate,
 		ValidateStatus:       validateJobStatus,

@@ -27,14 +27,14 @@ const (
 	maxManagedBy          = 63
 )
 
-func validateJob(j, old *batchv1.Job) field.ErrorList {
+func validateJob(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	var before *batchv1.JobSpec
 	if old != nil {
 		before = &old.Spec
 	}
 	p := field.NewPath("spec")
 	errs := validateOwnPods(j)
-	errs = append(errs, validateJobSpec(p, &j.Spec, before)...)
+	errs = append(errs, validateJobSpec(r, p, &j.Spec, before)...)
 	errs = append(errs, validateJobSelector(p, &j.Spec)...)
 	if scheduling := p.Child("scheduling"); before == nil {
 		errs = append(errs, validateScheduling(tag.Create(), scheduling, j.Spec.Scheduling, nil)...)
@@ -51,7 +51,7 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-func validateJobSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+func validateJobSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	errs := rule.NonnegativePointer(p.Child("parallelism"), s.Parallelism)
 	errs = append(errs, rule.NonnegativePointer(p.Child("completions"), s.Completions)...)
 	errs = append(errs, rule.NonnegativePointer(p.Child("activeDeadlineSeconds"), s.ActiveDeadlineSeconds)...)
@@ -95,7 +95,7 @@ func validateJobSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 		}
 	}
 	errs = append(errs, validateReplacement(p.Child("podReplacementPolicy"), s)...)
-	return append(errs, validateJobTemplateSpec(p.Child("template"), s, old)...)
+	return append(errs, validateJobTemplateSpec(r, p.Child("template"), s, old)...)
 }
 
 func validateIndexed(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
@@ -145,12 +145,12 @@ func validateReplacement(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
 	}
 }
 
-func validateJobTemplateSpec(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+func validateJobTemplateSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	var before *corev1.PodTemplateSpec
 	if old != nil {
 		before = &old.Template
 	}
-	errs := core.ValidatePodTemplateSpec(&s.Template, p, core.PodTemplateOptions(&s.Template, before))
+	errs := core.ValidatePodTemplateSpec(&s.Template, p, core.PodTemplateOptions(r.Features, before))
 	at := p.Child("spec", "restartPolicy")
 	switch policy := s.Template.Spec.RestartPolicy; {
 	case policy == "" || policy == corev1.RestartPolicyAlways:
@@ -163,13 +163,13 @@ func validateJobTemplateSpec(p *field.Path, s, old *batchv1.JobSpec) field.Error
 	return errs
 }
 
-func validateJobUpdate(_ *resource.Request, j, old *batchv1.Job) field.ErrorList {
+func validateJobUpdate(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
 	errs := resource.ValidateMetadata(j, true, core.PodName)
-	errs = append(errs, validateJob(j, old)...)
+	errs = append(errs, validateJob(r, j, old)...)
 	// Clients know each fault of the spec as two: the new job is not valid,
 	// and neither is the change.
-	errs = append(errs, validateJobSpec(p, s, before)...)
+	errs = append(errs, validateJobSpec(r, p, s, before)...)
 	errs = append(errs, validateJobSelector(p, s)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)

@@ -38,15 +38,15 @@ func validateEvent(r *resource.Request, e *corev1.Event) field.ErrorList {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
 	errs = append(errs, validateEventType(e)...)
-	unset := func(name string, value any, isUnset bool) {
+	unset := func(name string, isUnset bool) {
 		if !isUnset {
-			errs = append(errs, field.Invalid(field.NewPath(name), value, "needs to be unset"))
+			errs = append(errs, field.Invalid(field.NewPath(name), "", "needs to be unset"))
 		}
 	}
-	unset("firstTimestamp", e.FirstTimestamp, e.FirstTimestamp.IsZero())
-	unset("lastTimestamp", e.LastTimestamp, e.LastTimestamp.IsZero())
-	unset("count", e.Count, e.Count == 0)
-	unset("source", e.Source, e.Source == corev1.EventSource{})
+	unset("firstTimestamp", e.FirstTimestamp.IsZero())
+	unset("lastTimestamp", e.LastTimestamp.IsZero())
+	unset("count", e.Count == 0)
+	unset("source", e.Source == corev1.EventSource{})
 	return errs
 }
 

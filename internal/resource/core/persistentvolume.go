@@ -184,7 +184,7 @@ func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.Persiste
 			"spec.persistentvolumesource is immutable after creation\n"+changes(old.Spec.PersistentVolumeSource, *source)))
 	}
 	errs = append(errs, immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
-	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, withNewTopologyLabels(old.Spec.NodeAffinity, v.Spec.NodeAffinity)) {
+	if old.Spec.NodeAffinity != nil && !r.Features.Enabled("MutablePVNodeAffinity") && !equal(v.Spec.NodeAffinity, withNewTopologyLabels(old.Spec.NodeAffinity, v.Spec.NodeAffinity)) {
 		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), shown(v.Spec.NodeAffinity),
 			fieldImmutable+", except for updating from beta label to GA"))
 	}

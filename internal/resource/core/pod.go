@@ -176,8 +176,8 @@ func podGracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
 	return period
 }
 
-func validatePod(_ *resource.Request, p *corev1.Pod) field.ErrorList {
-	errs := validatePodBody(p, PodTemplateOptions(podAsTemplate(p), nil))
+func validatePod(r *resource.Request, p *corev1.Pod) field.ErrorList {
+	errs := validatePodBody(p, PodTemplateOptions(r.Features, nil))
 	return append(errs, validateProfilesAgree(p, field.NewPath("spec"))...)
 }
 

@@ -20,7 +20,7 @@ func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec,
 			"must set spec.nodeName if mirror pod annotation is set"))
 	}
 	if value := annotations[tolerationsAnnotation]; value != "" {
-		errs = append(errs, validateTolerationsAnnotation(value, at)...)
+		errs = append(errs, validateTolerationsAnnotation(value, at, options.NumericTolerations)...)
 	}
 	if !options.InvalidDeletionCost && hasInvalidDeletionCost(annotations) {
 		errs = append(errs, field.Invalid(at.Key(deletionCostAnnotation), annotations[deletionCostAnnotation], "must be a 32bit integer"))
@@ -40,12 +40,12 @@ func hasInvalidDeletionCost(annotations map[string]string) bool {
 // tolerationsAnnotation had a pod's tolerations before there was a field.
 const tolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerations"
 
-func validateTolerationsAnnotation(value string, at *field.Path) field.ErrorList {
+func validateTolerationsAnnotation(value string, at *field.Path, numeric bool) field.ErrorList {
 	var tolerations []corev1.Toleration
 	if err := json.Unmarshal([]byte(value), &tolerations); err != nil {
 		return field.ErrorList{field.Invalid(at, tolerationsAnnotation, err.Error())}
 	}
-	return ValidateTolerations(tolerations, at.Child(tolerationsAnnotation))
+	return ValidateTolerations(tolerations, at.Child(tolerationsAnnotation), numeric)
 }
 
 // validatePodAnnotationsUpdate fixes the annotations that the kubelet goes by.

@@ -75,12 +75,12 @@ func prepareEphemeralContainers(_ *resource.Request, p, old *corev1.Pod) {
 	raisePodGeneration(p, old)
 }
 
-func validateEphemeralContainersUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
+func validateEphemeralContainersUpdate(r *resource.Request, p, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
 	path := field.NewPath("spec", "ephemeralContainers")
-	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
+	options := PodTemplateOptions(r.Features, podAsTemplate(old))
 	errs := validatePodBody(p, options)
 	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
 	now := map[string]*corev1.EphemeralContainer{}

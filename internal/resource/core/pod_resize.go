@@ -31,7 +31,7 @@ func copyResources(to, from []corev1.Container) {
 	}
 }
 
-func validatePodResize(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
+func validatePodResize(r *resource.Request, p, old *corev1.Pod) field.ErrorList {
 	spec, nowhere := field.NewPath("spec"), field.NewPath("")
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(nowhere, "static pods cannot be resized")}
@@ -39,7 +39,7 @@ func validatePodResize(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(nowhere, "windows pods cannot be resized")}
 	}
-	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
+	options := PodTemplateOptions(r.Features, podAsTemplate(old))
 	errs := validatePodBody(p, options)
 	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
 	fresh := p.DeepCopy()

@@ -40,7 +40,7 @@ spec.volumes[3].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclus
 		"tolerations": {
 			spec: `{tolerations: [{operator: Equal}, {key: k, operator: Exists, value: v}, {key: k, effect: Never}]}`,
 			want: `spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when
-spec.tolerations[1].operator: Invalid value: {"Key":"k","Operator":"Exists","Value":"v","Effect":"","TolerationSeconds":null}: value must be empty
+spec.tolerations[1].operator: Invalid value: "v": value must be empty
 spec.tolerations[2].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"`,
 		},
 		"spread": {

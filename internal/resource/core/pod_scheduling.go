@@ -2,12 +2,17 @@ package core
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 var taintEffects = []corev1.TaintEffect{
@@ -27,16 +32,25 @@ func validateTaintEffect(effect corev1.TaintEffect, mayBeEmpty bool, path *field
 	return field.ErrorList{field.NotSupported(path, effect, taintEffects)}
 }
 
-// ValidateTolerations checks tolerations of pods, or of all pods of a RuntimeClass.
-func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+// NumericTolerations says whether tolerations may compare numbers (KEP-5471):
+// when that is on, or old ones do so already.
+func NumericTolerations(features *feature.Set, old []corev1.Toleration) bool {
+	return features.Enabled("TaintTolerationComparisonOperators") || slices.ContainsFunc(old, func(t corev1.Toleration) bool {
+		return t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
+	})
+}
+
+// ValidateTolerations checks tolerations of pods, or of all pods of a
+// RuntimeClass. Only where numeric is set may they compare numbers.
+func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path, numeric bool) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
-		errs = append(errs, validateToleration(&tolerations[i], path.Index(i))...)
+		errs = append(errs, validateToleration(&tolerations[i], path.Index(i), numeric)...)
 	}
 	return errs
 }
 
-func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList {
+func validateToleration(t *corev1.Toleration, path *field.Path, numeric bool) field.ErrorList {
 	var errs field.ErrorList
 	if t.Key != "" {
 		errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Child("key"))...)
@@ -49,18 +63,35 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 		errs = append(errs, field.Invalid(path.Child("effect"), t.Effect,
 			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
-	switch t.Operator {
-	case corev1.TolerationOpEqual, "":
+	operators := []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}
+	if numeric {
+		operators = append(operators, corev1.TolerationOpLt, corev1.TolerationOpGt)
+	}
+	switch operator := t.Operator; {
+	case operator == corev1.TolerationOpEqual || operator == "":
 		errs = append(errs, invalid(path.Child("operator"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
-	case corev1.TolerationOpExists:
+	case operator == corev1.TolerationOpExists:
 		if t.Value != "" {
-			errs = append(errs, field.Invalid(path.Child("operator"), shown(*t), "value must be empty when `operator` is 'Exists'"))
+			errs = append(errs, field.Invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 		}
+	case slices.Contains(operators, operator):
+		errs = append(errs, validateNumber(t.Value, path.Child("value"))...)
 	default:
-		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator,
-			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
+		errs = append(errs, field.NotSupported(path.Child("operator"), operator, operators))
 	}
 	return append(errs, validateTaintEffect(t.Effect, true, path.Child("effect"))...)
+}
+
+// validateNumber requires what taints' values can be compared with: an integer
+// of 64 bits, without needless signs and zeros.
+func validateNumber(value string, path *field.Path) field.ErrorList {
+	if errs := invalid(path, value, content.IsDecimalInteger(value)); len(errs) > 0 {
+		return errs
+	}
+	if _, err := strconv.ParseInt(value, 10, 64); err != nil {
+		return field.ErrorList{field.Invalid(path, value, err.Error())}
+	}
+	return nil
 }
 
 var unsatisfiableActions = []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}

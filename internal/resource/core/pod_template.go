@@ -7,6 +7,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // PodOptions say how strict the rules for pods and their templates are. Rules
@@ -21,12 +23,14 @@ type PodOptions struct {
 	BrokenHugePages bool
 	// InvalidDeletionCost in an annotation is let through.
 	InvalidDeletionCost bool
+	// NumericTolerations, of taints with lower or higher values, are allowed.
+	NumericTolerations bool
 }
 
-// PodTemplateOptions are the options for a template that replaces old; old is
-// nil for a new one.
-func PodTemplateOptions(template, old *corev1.PodTemplateSpec) PodOptions {
-	o := PodOptions{OldAddresses: sets.New[string]()}
+// PodTemplateOptions are the options for a template that replaces old, which
+// is nil for a new one.
+func PodTemplateOptions(features *feature.Set, old *corev1.PodTemplateSpec) PodOptions {
+	o := PodOptions{OldAddresses: sets.New[string](), NumericTolerations: NumericTolerations(features, nil)}
 	if old == nil {
 		return o
 	}
@@ -42,6 +46,7 @@ func PodTemplateOptions(template, old *corev1.PodTemplateSpec) PodOptions {
 		return hasBrokenPages(c.Resources.Limits) || hasBrokenPages(c.Resources.Requests)
 	})
 	o.InvalidDeletionCost = hasInvalidDeletionCost(old.Annotations)
+	o.NumericTolerations = NumericTolerations(features, spec.Tolerations)
 	return o
 }
 

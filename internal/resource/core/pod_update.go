@@ -17,9 +17,9 @@ const podImmutable = "pod updates may not change fields other than `spec.contain
 
 // validatePodUpdate lets images, the deadline, added tolerations and what
 // scheduling gates open change; all else of a pod's spec is fixed.
-func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList {
+func validatePodUpdate(r *resource.Request, p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	options := PodTemplateOptions(podAsTemplate(p), podAsTemplate(old))
+	options := PodTemplateOptions(r.Features, podAsTemplate(old))
 	errs := resource.ValidateNamedMetadata(p, true, PodName)
 	if p.Generation == old.Generation { // the spec is the one that was valid
 		errs = append(errs, validatePodAnnotations(p.Annotations, &p.Spec, options, field.NewPath("metadata", "annotations"))...)
@@ -42,7 +42,7 @@ func validatePodUpdate(_ *resource.Request, p, old *corev1.Pod) field.ErrorList 
 		return errs
 	}
 	errs = append(errs, validateGatesRemoved(p, old, spec)...)
-	errs = append(errs, validateTolerationsAdded(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
+	errs = append(errs, validateTolerationsAdded(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"), options.NumericTolerations)...)
 	allowed := withAllowedChanges(&p.Spec, old)
 	if len(old.Spec.SchedulingGates) > 0 {
 		errs = append(errs, allowNarrowerScheduling(allowed, &old.Spec, spec)...)
@@ -101,7 +101,7 @@ func validateGatesRemoved(p, old *corev1.Pod, path *field.Path) field.ErrorList 
 
 // validateTolerationsAdded: a pod may come to tolerate more, and for another
 // time, but not less.
-func validateTolerationsAdded(is, was []corev1.Toleration, path *field.Path) field.ErrorList {
+func validateTolerationsAdded(is, was []corev1.Toleration, path *field.Path, numeric bool) field.ErrorList {
 	without := func(t corev1.Toleration) corev1.Toleration {
 		t.TolerationSeconds = nil
 		return t
@@ -115,7 +115,7 @@ func validateTolerationsAdded(is, was []corev1.Toleration, path *field.Path) fie
 			return field.ErrorList{field.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
-	return ValidateTolerations(is, path)
+	return ValidateTolerations(is, path, numeric)
 }
 
 // withAllowedChanges is the new spec with everything that may change put back

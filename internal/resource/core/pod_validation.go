@@ -50,7 +50,7 @@ func ValidatePodSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *fi
 	if grace := spec.TerminationGracePeriodSeconds; grace == nil {
 		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
-	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"), rules.NumericTolerations)...)
 	errs = append(errs, rules.validateHostAliases(path.Child("hostAliases"))...)
 	if policy := spec.PreemptionPolicy; policy != nil {
 		errs = append(errs, validatePreemptionPolicy(*policy, path.Child("preemptionPolicy"))...)

@@ -26,13 +26,13 @@ func PodTemplates() *resource.Resource {
 		PrepareForUpdate: func(r *resource.Request, t, old *corev1.PodTemplate) {
 			DropDisabledPodTemplateFields(r.Features, &t.Template, &old.Template)
 		},
-		Validate: func(_ *resource.Request, t *corev1.PodTemplate) field.ErrorList {
-			return ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(&t.Template, nil))
+		Validate: func(r *resource.Request, t *corev1.PodTemplate) field.ErrorList {
+			return ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(r.Features, nil))
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, t, old *corev1.PodTemplate) field.ErrorList {
+		ValidateUpdate: func(r *resource.Request, t, old *corev1.PodTemplate) field.ErrorList {
 			errs := resource.ValidateNamedMetadata(t, true, PodName)
-			return append(errs, ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(&t.Template, &old.Template))...)
+			return append(errs, ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(r.Features, &old.Template))...)
 		},
 		ValidateName: PodName,
 		Warnings: func(_ *resource.Request, t, old *corev1.PodTemplate) []string {

@@ -38,12 +38,12 @@ func ReplicationControllers() *resource.Resource {
 		ValidateStatus: func(_ *resource.Request, rc, _ *corev1.ReplicationController) field.ErrorList {
 			return validateReplicaCounts(&rc.Status, field.NewPath("status"))
 		},
-		Validate: func(_ *resource.Request, rc *corev1.ReplicationController) field.ErrorList {
-			return validateReplicationController(rc, nil)
+		Validate: func(r *resource.Request, rc *corev1.ReplicationController) field.ErrorList {
+			return validateReplicationController(r, rc, nil)
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, rc, old *corev1.ReplicationController) field.ErrorList {
-			return validateReplicationController(rc, old)
+		ValidateUpdate: func(r *resource.Request, rc, old *corev1.ReplicationController) field.ErrorList {
+			return validateReplicationController(r, rc, old)
 		},
 		ValidateName: PodName,
 		Warnings: func(_ *resource.Request, rc, old *corev1.ReplicationController) []string {
@@ -108,7 +108,7 @@ func replicationControllerRow(rc *corev1.ReplicationController, now time.Time) [
 	}
 }
 
-func validateReplicationController(rc, old *corev1.ReplicationController) field.ErrorList {
+func validateReplicationController(r *resource.Request, rc, old *corev1.ReplicationController) field.ErrorList {
 	path := field.NewPath("spec")
 	spec := &rc.Spec
 	errs := nonnegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))
@@ -129,7 +129,7 @@ func validateReplicationController(rc, old *corev1.ReplicationController) field.
 		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), spec.Template.Labels,
 			"`selector` does not match template `labels`"))
 	}
-	errs = append(errs, ValidatePodTemplateSpec(spec.Template, template, PodTemplateOptions(spec.Template, oldTemplate))...)
+	errs = append(errs, ValidatePodTemplateSpec(spec.Template, template, PodTemplateOptions(r.Features, oldTemplate))...)
 	return append(errs, validateReplicatedTemplate(&spec.Template.Spec, template.Child("spec"))...)
 }
 

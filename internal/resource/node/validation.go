@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-func validateRuntimeClass(_ *resource.Request, c *nodev1.RuntimeClass) field.ErrorList {
+func validateRuntimeClass(r *resource.Request, c *nodev1.RuntimeClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.Handler == "" {
 		errs = append(errs, field.Required(field.NewPath("handler"), ""))
@@ -25,15 +25,15 @@ func validateRuntimeClass(_ *resource.Request, c *nodev1.RuntimeClass) field.Err
 	if s := c.Scheduling; s != nil {
 		p := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
-		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations)...)
+		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations, core.NumericTolerations(r.Features, nil))...)
 	}
 	return errs
 }
 
 // validateTolerations requires tolerations that differ in more than how long
 // they hold.
-func validateTolerations(p *field.Path, tolerations []corev1.Toleration) field.ErrorList {
-	errs := core.ValidateTolerations(tolerations, p)
+func validateTolerations(p *field.Path, tolerations []corev1.Toleration, numeric bool) field.ErrorList {
+	errs := core.ValidateTolerations(tolerations, p, numeric)
 	seen := sets.New[corev1.Toleration]()
 	for i, t := range tolerations {
 		key := t
