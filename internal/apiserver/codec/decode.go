@@ -62,6 +62,7 @@ func DecodeJSON(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
 		}
 		u.Object = content
+	case decodeFaultless(obj, body):
 	case wantStrict:
 		strict, err = kjson.UnmarshalStrict(body, obj)
 	default:
