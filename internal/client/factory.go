@@ -50,7 +50,7 @@ func newFactory(fallback kubernetes.Interface, v *views) *factory {
 func (f *factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	return f.SharedInformerFactory.InformerFor(obj, func(fallback kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		if v, ok := f.views.ofType(obj); ok {
-			return v.informer()
+			return newInformer(v)
 		}
 		return newFunc(fallback, resync)
 	})

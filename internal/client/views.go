@@ -56,19 +56,13 @@ func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
 	return nil, false
 }
 
-// informer makes an informer that is not started.
-func (v *view) informer() cache.SharedIndexInformer {
-	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return cache.NewSharedIndexInformer(v, v.version.New(), 0, indexers)
-}
-
 // watcher is the Client.Watch of an identity; what the cache does not hold is
 // watched with that identity's dynamic client.
 func (v *views) watcher(fallback dynamic.Interface) func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer {
 	return func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
 		if found, ok := v.ofResource(gvr); ok {
 			found.namespace, found.selector = namespace, selector
-			return found.informer()
+			return newInformer(found)
 		}
 		return dynamicInformer(fallback, gvr, namespace, selector)
 	}
@@ -88,5 +82,3 @@ func selecting(selector fields.Selector) func(*metav1.ListOptions) {
 		}
 	}
 }
-
-var _ cache.ListerWatcher = (*view)(nil)
