@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // preparePodStatus keeps from the old pod what a status does not say.
@@ -94,7 +95,7 @@ func validatePodIPs(ips, old []corev1.PodIP, at *field.Path) field.ErrorList {
 	for i := range old {
 		known[i] = old[i].IP
 	}
-	return validateIPPair(list, known, internal{ips}, at)
+	return validateIPPair(list, known, rule.Shown(ips), at)
 }
 
 // validateHostIPs: the first of the addresses is the one that older clients
@@ -114,7 +115,7 @@ func validateHostIPs(status, old *corev1.PodStatus, at *field.Path) field.ErrorL
 	if list[0] != status.HostIP {
 		errs = append(errs, field.Invalid(at.Index(0).Child("ip"), list[0], "must be equal to `hostIP`"))
 	}
-	return append(errs, validateIPPair(list, known, internal{status.HostIPs}, at)...)
+	return append(errs, validateIPPair(list, known, rule.Shown(status.HostIPs), at)...)
 }
 
 // validateIPPair checks addresses: one, or one of each family. Those that were

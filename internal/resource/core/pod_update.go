@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 const podImmutable = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -185,11 +186,11 @@ func validateNarrowerAffinity(is, was *corev1.NodeAffinity, path *field.Path) fi
 	terms, old := termsOf(is), termsOf(was)
 	at := path.Child(requiredTerms, "nodeSelectorTerms")
 	if len(old) > 0 && len(terms) != len(old) {
-		return field.ErrorList{field.Invalid(at, internal{terms}, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
+		return field.ErrorList{field.Invalid(at, rule.Shown(terms), "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
 	}
 	for i := range old {
 		if !onlyAdds(&terms[i], &old[i]) {
-			errs = append(errs, field.Invalid(at.Index(i), internal{terms[i]}, "only additions are allowed (no mutations or deletions)"))
+			errs = append(errs, field.Invalid(at.Index(i), rule.Shown(terms[i]), "only additions are allowed (no mutations or deletions)"))
 		}
 	}
 	return errs

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // Rules that several kinds have in common.
@@ -29,16 +30,18 @@ func immutable(value, old any, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, shown(value), fieldImmutable)}
 }
 
+const corev1Package = "k8s.io/api/core/v1"
+
 // shown is value as messages show it: structs in the server's own form.
 func shown(value any) any {
 	t := reflect.TypeOf(value)
 	if t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil || t.Kind() != reflect.Struct || t.PkgPath() != apiPackage || reflect.ValueOf(value).IsZero() && reflect.TypeOf(value).Kind() == reflect.Pointer {
+	if t == nil || t.Kind() != reflect.Struct || t.PkgPath() != corev1Package || reflect.ValueOf(value).IsZero() && reflect.TypeOf(value).Kind() == reflect.Pointer {
 		return value
 	}
-	return internal{value}
+	return rule.Shown(value)
 }
 
 func nonnegative(value int64, path *field.Path) field.ErrorList {

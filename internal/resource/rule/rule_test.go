@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -59,6 +60,17 @@ func TestShown(t *testing.T) {
 			"embedded structs are part of the outer one",
 			resourcev1.DeviceClaimConfiguration{Requests: []string{"r"}},
 			`{"Requests":["r"],"Opaque":null}`,
+		},
+		{
+			"embedded metadata keeps its names",
+			corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "data"}},
+			`{"name":"data","Spec":{"AccessModes":null,"Selector":null,"Resources":{"Limits":null,"Requests":null},"VolumeName":"",` +
+				`"StorageClassName":null,"VolumeMode":null,"DataSource":null,"DataSourceRef":null,"VolumeAttributesClassName":null}}`,
+		},
+		{
+			"an order of its own, without fields of features that are off",
+			corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
+			`{"Name":"c","Items":null,"DefaultMode":null,"Optional":null}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

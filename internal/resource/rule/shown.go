@@ -10,8 +10,8 @@ import (
 )
 
 // Shown is the form in which messages show a whole struct of the API: JSON
-// with the fields' Go names, all of them and in their order, as clients know
-// it. Types of apimachinery keep their own JSON.
+// with the fields' Go names, all of them, in the order that clients know.
+// Types of apimachinery keep their own JSON, and embedded metadata its names.
 func Shown(v any) any { return shown{reflect.ValueOf(v)} }
 
 type shown struct{ value reflect.Value }
@@ -64,27 +64,47 @@ func show(out *bytes.Buffer, v reflect.Value) error {
 }
 
 func showFields(out *bytes.Buffer, v reflect.Value, first *bool) error {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous && f.Type.Kind() == reflect.Struct {
-			if err := showFields(out, v.Field(i), first); err != nil {
+	if names, ok := shownFields[v.Type()]; ok {
+		for _, name := range names {
+			f, _ := v.Type().FieldByName(name)
+			if err := showField(out, f, v.FieldByName(name), first); err != nil {
 				return err
 			}
-			continue
 		}
-		if f.Name == "DerivedAttributes" && isNil(v.Field(i)) {
-			continue // of a feature that is off: shown only where it is used
-		}
-		if !*first {
-			out.WriteByte(',')
-		}
-		*first = false
-		out.WriteString(`"` + f.Name + `":`)
-		if err := show(out, v.Field(i)); err != nil {
+		return nil
+	}
+	for i := range v.NumField() {
+		if err := showField(out, v.Type().Field(i), v.Field(i), first); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func showField(out *bytes.Buffer, f reflect.StructField, v reflect.Value, first *bool) error {
+	switch {
+	case f.Anonymous && f.Type.Kind() == reflect.Struct && keepsOwnJSON(f.Type):
+		data, err := json.Marshal(v.Interface())
+		if inner := bytes.TrimSuffix(bytes.TrimPrefix(data, []byte("{")), []byte("}")); len(inner) > 0 {
+			separate(out, first)
+			out.Write(inner)
+		}
+		return err
+	case f.Anonymous && f.Type.Kind() == reflect.Struct:
+		return showFields(out, v, first)
+	case f.Name == "DerivedAttributes" && isNil(v):
+		return nil // of a feature that is off: shown only where it is used
+	}
+	separate(out, first)
+	out.WriteString(`"` + f.Name + `":`)
+	return show(out, v)
+}
+
+func separate(out *bytes.Buffer, first *bool) {
+	if !*first {
+		out.WriteByte(',')
+	}
+	*first = false
 }
 
 func keepsOwnJSON(t reflect.Type) bool {
