@@ -73,6 +73,7 @@ func newCollector(env *controller.Env, objects metadata.Interface) *collector {
 		metadata: objects,
 		changed:  c.changed,
 		running:  map[schema.GroupVersionResource]*kinds.Monitor{},
+		former:   map[schema.GroupKind]kinds.Kind{},
 	}
 	c.queue = controller.NewQueue("garbage_collector_attempt_to_delete", c.sync)
 	c.refresh = controller.NewQueueWithin("garbage_collector_resources", 30*time.Second, c.discover)

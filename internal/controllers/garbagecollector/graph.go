@@ -17,6 +17,18 @@ type object struct {
 	uid       types.UID
 }
 
+// identity names one object in whatever version it is seen.
+type identity struct {
+	resource  schema.GroupResource
+	namespace string
+	name      string
+	uid       types.UID
+}
+
+func (o object) identity() identity {
+	return identity{o.resource.GroupResource(), o.namespace, o.name, o.uid}
+}
+
 // task is one thing to look at.
 type task struct {
 	do     action
@@ -46,8 +58,9 @@ type graph struct {
 	dependents map[types.UID]map[object]struct{}
 	// going are the objects being deleted in the foreground.
 	going map[types.UID]object
-	// gone are UIDs known not to exist any longer.
-	gone *recent
+	// gone are objects known not to exist, or not any longer. A reference that
+	// has the UID of one but names another kind is not a reference to it.
+	gone *recent[identity]
 }
 
 func newGraph() *graph {
@@ -55,7 +68,7 @@ func newGraph() *graph {
 		owners:     map[object][]metav1.OwnerReference{},
 		dependents: map[types.UID]map[object]struct{}{},
 		going:      map[types.UID]object{},
-		gone:       newRecent(5000),
+		gone:       newRecent[identity](5000),
 	}
 }
 
@@ -100,11 +113,18 @@ func (g *graph) remove(o object) []task {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var tasks []task
-	g.gone.add(o.uid)
+	g.gone.add(o.identity())
 	delete(g.going, o.uid)
 	for dependent := range g.dependents[o.uid] {
 		tasks = append(tasks, task{judge, dependent})
 	}
+	return append(tasks, g.unlink(o)...)
+}
+
+// unlink takes an object's owner references out and returns the owners that
+// waited for it.
+func (g *graph) unlink(o object) []task {
+	var tasks []task
 	for _, ref := range g.owners[o] {
 		if owner, ok := g.going[ref.UID]; ok {
 			tasks = append(tasks, task{foreground, owner})
@@ -162,32 +182,34 @@ func (g *graph) isGoing(uid types.UID) bool {
 	return ok
 }
 
-func (g *graph) isGone(uid types.UID) bool {
+func (g *graph) isGone(o object) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.gone.has(uid)
+	return g.gone.has(o.identity())
 }
 
-func (g *graph) markGone(uid types.UID) {
+func (g *graph) markGone(o object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gone.add(uid)
+	g.gone.add(o.identity())
 }
 
-// forget drops all objects of a resource that is not served any longer, as
-// if they had been deleted.
+// forget drops all objects of a resource that is not watched any longer, and
+// returns the owners that waited for them. The objects may well exist, in
+// another version or until their kind is served again: what they own stays.
 func (g *graph) forget(resource schema.GroupVersionResource) []task {
-	g.mu.RLock()
-	var lost []object
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var tasks []task
 	for o := range g.owners {
 		if o.resource == resource {
-			lost = append(lost, o)
+			tasks = append(tasks, g.unlink(o)...)
 		}
 	}
-	g.mu.RUnlock()
-	var tasks []task
-	for _, o := range lost {
-		tasks = append(tasks, g.remove(o)...)
+	for uid, o := range g.going {
+		if o.resource == resource {
+			delete(g.going, uid)
+		}
 	}
 	return tasks
 }
@@ -197,28 +219,28 @@ func sameReference(a, b metav1.OwnerReference) bool {
 		(a.BlockOwnerDeletion != nil && *a.BlockOwnerDeletion) == (b.BlockOwnerDeletion != nil && *b.BlockOwnerDeletion)
 }
 
-// recent is a set that keeps the last n UIDs added.
-type recent struct {
-	ring []types.UID
+// recent is a set that keeps the last n keys added.
+type recent[K comparable] struct {
+	ring []K
 	next int
-	set  map[types.UID]struct{}
+	set  map[K]struct{}
 }
 
-func newRecent(n int) *recent {
-	return &recent{ring: make([]types.UID, n), set: map[types.UID]struct{}{}}
+func newRecent[K comparable](n int) *recent[K] {
+	return &recent[K]{ring: make([]K, n), set: map[K]struct{}{}}
 }
 
-func (r *recent) add(uid types.UID) {
-	if r.has(uid) {
+func (r *recent[K]) add(key K) {
+	if r.has(key) {
 		return
 	}
 	delete(r.set, r.ring[r.next])
-	r.ring[r.next] = uid
-	r.set[uid] = struct{}{}
+	r.ring[r.next] = key
+	r.set[key] = struct{}{}
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-func (r *recent) has(uid types.UID) bool {
-	_, ok := r.set[uid]
+func (r *recent[K]) has(key K) bool {
+	_, ok := r.set[key]
 	return ok
 }

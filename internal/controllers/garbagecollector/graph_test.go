@@ -82,8 +82,46 @@ func TestGraph(t *testing.T) {
 			t.Errorf("%s: %q, want %q", step.what, step.got, step.want)
 		}
 	}
-	if !g.isGone("owner") || g.isGone("c") || len(g.owners)+len(g.dependents)+len(g.going) != 0 {
+	known := func(name string) bool { return g.isGone(object{podResource, "", name, types.UID(name)}) }
+	if !known("owner") || known("c") || len(g.owners)+len(g.dependents)+len(g.going) != 0 {
 		t.Errorf("left over: %+v", g)
+	}
+}
+
+// A resource may be watched in another version, or not at all for a while:
+// its objects are not gone then, and what they own stays.
+func TestForgottenIsNotGone(t *testing.T) {
+	g := newGraph()
+	put := func(version string, m *metav1.PartialObjectMetadata) object {
+		o := object{podResource.GroupResource().WithVersion(version), "", m.Name, m.UID}
+		g.put(o, m)
+		return o
+	}
+	now := metav1.Now()
+	going := owned("root", []string{metav1.FinalizerDeleteDependents})
+	going.DeletionTimestamp = &now
+	put("v1", going)
+	old := put("v1", owned("mid", nil, "root!"))
+	leaf := put("v1beta1", owned("leaf", nil, "mid"))
+
+	put("v2", going)
+	fresh := put("v2", owned("mid", nil, "root!"))
+	if got := show(g.forget(podResource)); got != "foreground root" {
+		t.Errorf("to do after the watch of a version ended: %q", got)
+	}
+	if g.isGone(old) || g.isGone(fresh) {
+		t.Error("an object whose version is not watched any longer counts as gone")
+	}
+	if got := g.dependentsOf("root"); len(got) != 1 || got[0].object != fresh || !g.isGoing("root") {
+		t.Errorf("what is known in the new version was forgotten: %v", got)
+	}
+	if got := show(g.remove(fresh)); got != "foreground root, judge leaf" || !g.isGone(old) {
+		t.Errorf("to do after the object went: %q", got)
+	}
+	other := leaf
+	other.uid = "mid"
+	if g.isGone(other) {
+		t.Error("an object that has the UID of one that is gone, but another name, counts as gone")
 	}
 }
 
@@ -97,7 +135,7 @@ func show(tasks []task) string {
 }
 
 func TestRecentForgetsTheOldest(t *testing.T) {
-	r := newRecent(2)
+	r := newRecent[types.UID](2)
 	for _, uid := range []types.UID{"a", "b", "b", "c"} {
 		r.add(uid)
 	}

@@ -131,14 +131,13 @@ func (c *collector) unblock(ctx context.Context, o object, meta metav1.Object) (
 var errBadReference = errors.New("invalid owner reference")
 
 // standing finds out about one owner of an object: from the watch if it was
-// seen there, else from the API server.
+// seen there, else from the API server. Nothing can be said, but that is an
+// error to try again, of owners of kinds that are not served now: they may
+// exist.
 func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, ref metav1.OwnerReference) (standing, error) {
-	if c.graph.isGone(ref.UID) {
-		return absent, nil
-	}
-	kind, ok := c.monitors.resolve(ref)
+	kind, served, ok := c.monitors.resolve(ref)
 	if !ok {
-		return 0, fmt.Errorf("%s %s/%s names an owner of unknown kind %s %s", o.resource.Resource, o.namespace, o.name, ref.APIVersion, ref.Kind)
+		return 0, errUnknownKind(o, ref)
 	}
 	owner := object{resource: kind.Resource, name: ref.Name, uid: ref.UID}
 	if kind.Namespaced {
@@ -149,7 +148,12 @@ func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, 
 		}
 		owner.namespace = o.namespace
 	}
-	if c.monitors.cached(owner) != nil {
+	switch {
+	case c.graph.isGone(owner):
+		return absent, nil
+	case !served:
+		return 0, errUnknownKind(o, ref)
+	case c.monitors.cached(owner) != nil:
 		if c.graph.isGoing(ref.UID) {
 			return waiting, nil
 		}
@@ -157,8 +161,8 @@ func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, 
 	}
 	fresh, err := c.client(owner).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), err == nil && fresh.UID != ref.UID:
-		c.graph.markGone(ref.UID)
+	case isObjectMissing(err), err == nil && fresh.UID != ref.UID:
+		c.graph.markGone(owner)
 		return absent, nil
 	case err != nil:
 		return 0, fmt.Errorf("looking for owner %s: %w", describe(ref), err)
@@ -166,6 +170,21 @@ func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, 
 		return waiting, nil
 	}
 	return solid, nil
+}
+
+func errUnknownKind(o object, ref metav1.OwnerReference) error {
+	return fmt.Errorf("%s %s/%s names an owner of unknown kind %s %s", o.resource.Resource, o.namespace, o.name, ref.APIVersion, ref.Kind)
+}
+
+// isObjectMissing says that there is no object of a name, unlike a resource
+// that is not served any longer, which is not found either.
+func isObjectMissing(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Name != "" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // deleteForeground has the dependents of an object deleted and, when none

@@ -36,6 +36,8 @@ type monitors struct {
 	running map[schema.GroupVersionResource]*kinds.Monitor
 	byKind  map[schema.GroupVersionKind]kinds.Kind
 	byGroup map[schema.GroupKind]kinds.Kind
+	// former are the kinds that were served some time.
+	former map[schema.GroupKind]kinds.Kind
 }
 
 // fillPatience is how long the first list of a resource may take.
@@ -56,6 +58,7 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 	}
 	m.mu.Lock()
 	m.byKind, m.byGroup = byKind, byGroup
+	maps.Copy(m.former, byGroup)
 	var stopped []*kinds.Monitor
 	for resource, monitor := range m.running {
 		if !wanted[resource] {
@@ -122,19 +125,24 @@ func (m *monitors) list() []kinds.Kind {
 	return slices.Collect(maps.Values(m.byKind))
 }
 
-// resolve finds the kind that an owner reference names, in any version.
-func (m *monitors) resolve(ref metav1.OwnerReference) (kinds.Kind, bool) {
+// resolve finds the kind that an owner reference names, in any version, and
+// whether it is served now or only was.
+func (m *monitors) resolve(ref metav1.OwnerReference) (kind kinds.Kind, served, ok bool) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return kinds.Kind{}, false
+		return kinds.Kind{}, false, false
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if kind, ok := m.byKind[gv.WithKind(ref.Kind)]; ok {
-		return kind, true
+		return kind, true, true
 	}
-	kind, ok := m.byGroup[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
-	return kind, ok
+	group := schema.GroupKind{Group: gv.Group, Kind: ref.Kind}
+	if kind, ok := m.byGroup[group]; ok {
+		return kind, true, true
+	}
+	kind, ok = m.former[group]
+	return kind, false, ok
 }
 
 // cached is an object as it was seen last; nil if it was not seen, or another
