@@ -154,6 +154,10 @@ func TestReviews(t *testing.T) {
 		{authorization + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, 201, `"status":{"allowed":true}`},
 		{authorization + "subjectaccessreviews", `{"spec":{"user":"nobody","resourceAttributes":{"verb":"get","resource":"pods"}}}`, 201, `"status":{"allowed":false}`},
 		{authorization + "subjectaccessreviews", `{"spec":{"user":"nobody","nonResourceAttributes":{"verb":"get","path":"/x"}}}`, 201, `"status":{"allowed":false}`},
+		{
+			authorization + "subjectaccessreviews", `{"spec":{"user":"nobody","nonResourceAttributes":{"path":"/x"},"resourceAttributes":{"verb":"get"}}}`, 422,
+			`{\"Path\":\"/x\",\"Verb\":\"\"}: cannot be specified in combination with resourceAttributes`,
+		},
 		{authorization + "subjectaccessreviews", `{"spec":{"user":"nobody"}}`, 422, "exactly one of nonResourceAttributes or resourceAttributes must be specified"},
 		{authorization + "subjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 422, "at least one of user or group must be specified"},
 		{authorization + "namespaces/x/localsubjectaccessreviews", `{"spec":{"user":"nobody","resourceAttributes":{"namespace":"x","verb":"get"}}}`, 201, `"allowed":false`},

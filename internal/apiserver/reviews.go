@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 var errNoTokens = errors.New("no token authenticator is configured")
@@ -107,7 +109,7 @@ func (q *request) reviewLocalAccess() error {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "resourceAttributes", "namespace"), a.Namespace, "must match metadata.namespace"))
 		}
 		if r.Spec.NonResourceAttributes != nil {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "nonResourceAttributes"), r.Spec.NonResourceAttributes, "disallowed on this kind of request"))
+			errs = append(errs, field.Invalid(field.NewPath("spec", "nonResourceAttributes"), rule.Shown(r.Spec.NonResourceAttributes), "disallowed on this kind of request"))
 		}
 		if len(errs) > 0 {
 			return invalidReview("LocalSubjectAccessReview", r.Name, errs)
@@ -152,7 +154,7 @@ func validateAttributes(r *authorizationv1.ResourceAttributes, n *authorizationv
 	spec := field.NewPath("spec")
 	switch {
 	case r != nil && n != nil:
-		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), n, "cannot be specified in combination with resourceAttributes"))
+		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), rule.Shown(n), "cannot be specified in combination with resourceAttributes"))
 	case r == nil && n == nil:
 		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), n, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}

@@ -122,7 +122,7 @@ func validateResult(p *field.Path, r *resourcev1.DeviceRequestAllocationResult, 
 	if r.ShareID != nil {
 		errs = append(errs, validateUID(p.Child("shareID"), string(*r.ShareID))...)
 	}
-	return errs
+	return append(errs, validateSkipped(p.Child("skipNodeOperations"), r.SkipNodeOperations)...)
 }
 
 func validateSource(p *field.Path, source resourcev1.AllocationConfigSource) field.ErrorList {

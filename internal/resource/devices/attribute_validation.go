@@ -14,11 +14,15 @@ var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
 	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
-// validateAttribute requires one value of one type.
+// validateAttribute requires one value of one type, or a list of them
+// (KEP-5491).
 func validateAttribute(p *field.Path, a resourcev1.DeviceAttribute) field.ErrorList {
 	var errs field.ErrorList
 	set := 0
-	for _, there := range []bool{a.IntValue != nil, a.BoolValue != nil, a.StringValue != nil, a.VersionValue != nil} {
+	for _, there := range []bool{
+		a.IntValue != nil, a.BoolValue != nil, a.StringValue != nil, a.VersionValue != nil,
+		a.IntValues != nil, a.BoolValues != nil, a.StringValues != nil, a.VersionValues != nil,
+	} {
 		if there {
 			set++
 		}
@@ -27,11 +31,24 @@ func validateAttribute(p *field.Path, a resourcev1.DeviceAttribute) field.ErrorL
 		errs = append(errs, validateAttributeLength(p.Child("string"), *a.StringValue)...)
 	}
 	if a.VersionValue != nil {
-		at := p.Child("version")
-		if !semanticVersion.MatchString(*a.VersionValue) {
-			errs = append(errs, field.Invalid(at, *a.VersionValue, "must be a string compatible with semver.org spec 2.0.0"))
+		errs = append(errs, validateVersion(p.Child("version"), *a.VersionValue)...)
+	}
+	for _, list := range []struct {
+		name  string
+		empty bool
+	}{
+		{"ints", a.IntValues != nil && len(a.IntValues) == 0}, {"bools", a.BoolValues != nil && len(a.BoolValues) == 0},
+		{"strings", a.StringValues != nil && len(a.StringValues) == 0}, {"versions", a.VersionValues != nil && len(a.VersionValues) == 0},
+	} {
+		if list.empty {
+			errs = append(errs, field.Required(p.Child(list.name), "must not be empty"))
 		}
-		errs = append(errs, validateAttributeLength(at, *a.VersionValue)...)
+	}
+	for i, value := range a.StringValues {
+		errs = append(errs, validateAttributeLength(p.Child("strings").Index(i), value)...)
+	}
+	for i, value := range a.VersionValues {
+		errs = append(errs, validateVersion(p.Child("versions").Index(i), value)...)
 	}
 	switch set {
 	case 0:
@@ -41,6 +58,14 @@ func validateAttribute(p *field.Path, a resourcev1.DeviceAttribute) field.ErrorL
 	default:
 		return append(errs, field.Invalid(p, rule.Shown(a), "exactly one value must be specified"))
 	}
+}
+
+func validateVersion(p *field.Path, value string) field.ErrorList {
+	var errs field.ErrorList
+	if !semanticVersion.MatchString(value) {
+		errs = append(errs, field.Invalid(p, value, "must be a string compatible with semver.org spec 2.0.0"))
+	}
+	return append(errs, validateAttributeLength(p, value)...)
 }
 
 func validateAttributeLength(p *field.Path, value string) field.ErrorList {

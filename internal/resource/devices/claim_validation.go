@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
@@ -26,11 +27,33 @@ func requestNames(d *resourcev1.DeviceClaim) sets.Set[string] {
 	return names
 }
 
-func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec) field.ErrorList {
+// claimRules checks the requests of one claim.
+type claimRules struct {
+	compiler
+	compared sets.Set[resourcev1.FullyQualifiedName] // what constraints name
+	budget   uint64                                  // what derived attributes may still cost
+}
+
+func newClaimRules(d *resourcev1.DeviceClaim, features *feature.Set) *claimRules {
+	c := &claimRules{
+		compiler: newCompiler(features), budget: resourcev1.DeviceClaimDerivedAttributeCELMaxCost,
+		compared: sets.New[resourcev1.FullyQualifiedName](),
+	}
+	for i := range d.Constraints {
+		for _, attribute := range []*resourcev1.FullyQualifiedName{d.Constraints[i].MatchAttribute, d.Constraints[i].DistinctAttribute} {
+			if attribute != nil {
+				c.compared.Insert(*attribute)
+			}
+		}
+	}
+	return c
+}
+
+func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec, features *feature.Set) field.ErrorList {
 	d, at := &s.Devices, p.Child("devices")
 	names := requestNames(d)
 	errs := distinct(at.Child("requests"), d.Requests, resourcev1.DeviceRequestsMaxSize,
-		func(r *resourcev1.DeviceRequest) string { return r.Name }, validateRequest)
+		func(r *resourcev1.DeviceRequest) string { return r.Name }, newClaimRules(d, features).request)
 	errs = append(errs, each(at.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceConstraint) field.ErrorList {
 			return validateConstraint(p, c, names)
@@ -42,7 +65,7 @@ func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec) field.ErrorLi
 		})...)
 }
 
-func validateRequest(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList {
+func (c *claimRules) request(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList {
 	errs := rule.Label(p.Child("name"), r.Name)
 	switch e := r.Exactly; {
 	case e == nil && len(r.FirstAvailable) == 0:
@@ -50,21 +73,23 @@ func validateRequest(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList
 	case e != nil && len(r.FirstAvailable) > 0:
 		errs = append(errs, field.Invalid(p, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	case e != nil:
-		errs = append(errs, validateWanted(p.Child("exactly"), e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)...)
+		errs = append(errs, c.wanted(p.Child("exactly"), e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)...)
+		errs = append(errs, c.derivedAttributes(p.Child("exactly", "derivedAttributes"), e.DerivedAttributes, c.compared, &c.budget)...)
 	default:
 		errs = append(errs, distinct(p.Child("firstAvailable"), r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize,
-			func(a *resourcev1.DeviceSubRequest) string { return a.Name }, validateAlternative)...)
+			func(a *resourcev1.DeviceSubRequest) string { return a.Name }, c.alternative)...)
 	}
 	return errs
 }
 
-func validateAlternative(p *field.Path, a *resourcev1.DeviceSubRequest) field.ErrorList {
+func (c *claimRules) alternative(p *field.Path, a *resourcev1.DeviceSubRequest) field.ErrorList {
 	errs := rule.Label(p.Child("name"), a.Name)
-	return append(errs, validateWanted(p, a.DeviceClassName, a.Selectors, a.AllocationMode, a.Count, a.Tolerations)...)
+	errs = append(errs, c.wanted(p, a.DeviceClassName, a.Selectors, a.AllocationMode, a.Count, a.Tolerations)...)
+	return append(errs, c.derivedAttributes(p.Child("derivedAttributes"), a.DerivedAttributes, c.compared, &c.budget)...)
 }
 
-// validateWanted checks which devices of a class are wanted, and how many.
-func validateWanted(
+// wanted checks which devices of a class are wanted, and how many.
+func (c *claimRules) wanted(
 	p *field.Path, class string, selectors []resourcev1.DeviceSelector,
 	mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration,
 ) field.ErrorList {
@@ -74,7 +99,7 @@ func validateWanted(
 	} else {
 		errs = append(errs, rule.Subdomain(p.Child("deviceClassName"), class)...)
 	}
-	errs = append(errs, validateSelectors(p.Child("selectors"), selectors, false)...)
+	errs = append(errs, c.selectors(p.Child("selectors"), selectors, false)...)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {

@@ -38,7 +38,9 @@ func validateDevices(p *field.Path, s, old *resourcev1.ResourceSliceSpec) field.
 }
 
 // advanced says whether a device is of those of which a slice holds fewer.
-func advanced(d resourcev1.Device) bool { return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 }
+func advanced(d resourcev1.Device) bool {
+	return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 || hasLists(&d)
+}
 
 // validateDevice checks a device. Capacities and taints that it had before
 // are let through.
@@ -60,11 +62,14 @@ func validateDevice(p *field.Path, d, old *resourcev1.Device) field.ErrorList {
 		errs = append(errs, each(p.Child("taints"), d.Taints, resourcev1.DeviceTaintsMaxLength,
 			func(p *field.Path, t *resourcev1.DeviceTaint) field.ErrorList { return validateTaint(p, t, nil) })...)
 	}
-	return append(errs, distinct(p.Child("consumesCounters"), d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+	errs = append(errs, distinct(p.Child("consumesCounters"), d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
 		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
 		func(p *field.Path, c *resourcev1.DeviceCounterConsumption) field.ErrorList {
-			return validateCounters(p, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
+			errs := validateCounters(p, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
+			return append(errs, distinct(p.Child("compatibilityGroups"), c.CompatibilityGroups, resourcev1.DeviceCompatibilityGroupsMaxSize, itself,
+				func(p *field.Path, group *string) field.ErrorList { return rule.Label(p, *group) })...)
 		})...)
+	return append(errs, validateNodeResources(p.Child("nodeAllocatableResources"), d)...)
 }
 
 // validateDeviceNodes requires one way of saying which nodes reach the device

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -22,13 +23,13 @@ func DeviceClasses() *resource.Resource {
 		Plural:       "deviceclasses",
 		Cluster:      true,
 		Spec:         func(c *resourcev1.DeviceClass) any { return c.Spec },
-		Validate: func(_ *resource.Request, c *resourcev1.DeviceClass) field.ErrorList {
-			return validateDeviceClass(c, nil)
+		Validate: func(r *resource.Request, c *resourcev1.DeviceClass) field.ErrorList {
+			return validateDeviceClass(c, nil, r.Features)
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, c, old *resourcev1.DeviceClass) field.ErrorList {
+		ValidateUpdate: func(r *resource.Request, c, old *resourcev1.DeviceClass) field.ErrorList {
 			errs := resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)
-			return append(errs, validateDeviceClass(c, old)...)
+			return append(errs, validateDeviceClass(c, old, r.Features)...)
 		},
 		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 	})
@@ -36,13 +37,13 @@ func DeviceClasses() *resource.Resource {
 
 // validateDeviceClass checks selectors and configurations as new ones unless
 // their list is as it was.
-func validateDeviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
+func validateDeviceClass(c, old *resourcev1.DeviceClass, features *feature.Set) field.ErrorList {
 	same := func(now, before any) bool { return old != nil && equality.Semantic.DeepEqual(now, before) }
 	if old == nil {
 		old = &resourcev1.DeviceClass{}
 	}
 	p := field.NewPath("spec")
-	errs := validateSelectors(p.Child("selectors"), c.Spec.Selectors, same(c.Spec.Selectors, old.Spec.Selectors))
+	errs := newCompiler(features).selectors(p.Child("selectors"), c.Spec.Selectors, same(c.Spec.Selectors, old.Spec.Selectors))
 	stored := same(c.Spec.Config, old.Spec.Config)
 	errs = append(errs, each(p.Child("config"), c.Spec.Config, resourcev1.DeviceConfigMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceClassConfiguration) field.ErrorList {

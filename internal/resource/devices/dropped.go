@@ -1,39 +1,84 @@
 package devices
 
 import (
+	"slices"
+
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // claimFields are the parts of a claim's spec that belong to features which
-// are off by default.
+// are off by default or can be turned off.
 var claimFields = []feature.Field[resourcev1.ResourceClaimSpec]{
-	among("DRADerivedAttributes", derivedAttributes,
-		func(d *[]resourcev1.DeviceDerivedAttribute) bool { return *d != nil },
-		func(d *[]resourcev1.DeviceDerivedAttribute) { *d = nil }),
+	among("DRADerivedAttributes", eachRequest,
+		func(r *request) bool { return *r.derived != nil },
+		func(r *request) { *r.derived = nil }),
+	among("DRADeviceTaints", eachRequest,
+		func(r *request) bool { return *r.tolerations != nil },
+		func(r *request) { *r.tolerations = nil }),
+	among("DRAConsumableCapacity", eachRequest,
+		func(r *request) bool { return *r.capacity != nil },
+		func(r *request) { *r.capacity = nil }),
+	among("DRAConsumableCapacity", func(s *resourcev1.ResourceClaimSpec, visit func(*resourcev1.DeviceConstraint)) {
+		for i := range s.Devices.Constraints {
+			visit(&s.Devices.Constraints[i])
+		}
+	}, func(c *resourcev1.DeviceConstraint) bool { return c.DistinctAttribute != nil },
+		func(c *resourcev1.DeviceConstraint) { c.DistinctAttribute = nil }),
 }
 
-func derivedAttributes(s *resourcev1.ResourceClaimSpec, visit func(*[]resourcev1.DeviceDerivedAttribute)) {
+// request is what requests and their alternatives have in common of that.
+type request struct {
+	derived     *[]resourcev1.DeviceDerivedAttribute
+	tolerations *[]resourcev1.DeviceToleration
+	capacity    **resourcev1.CapacityRequirements
+}
+
+func eachRequest(s *resourcev1.ResourceClaimSpec, visit func(*request)) {
 	for i := range s.Devices.Requests {
-		request := &s.Devices.Requests[i]
-		if request.Exactly != nil {
-			visit(&request.Exactly.DerivedAttributes)
+		r := &s.Devices.Requests[i]
+		if e := r.Exactly; e != nil {
+			visit(&request{&e.DerivedAttributes, &e.Tolerations, &e.Capacity})
 		}
-		for k := range request.FirstAvailable {
-			visit(&request.FirstAvailable[k].DerivedAttributes)
+		for k := range r.FirstAvailable {
+			a := &r.FirstAvailable[k]
+			visit(&request{&a.DerivedAttributes, &a.Tolerations, &a.Capacity})
 		}
 	}
 }
 
 // allocationFields are those of what a claim was given.
 var allocationFields = []feature.Field[resourcev1.AllocationResult]{
-	among("DRAOptionalNodeOperations", func(a *resourcev1.AllocationResult, visit func(*resourcev1.DeviceRequestAllocationResult)) {
-		for i := range a.Devices.Results {
-			visit(&a.Devices.Results[i])
-		}
-	}, func(r *resourcev1.DeviceRequestAllocationResult) bool { return r.SkipNodeOperations != nil },
+	among("DRAOptionalNodeOperations", eachResult,
+		func(r *resourcev1.DeviceRequestAllocationResult) bool { return r.SkipNodeOperations != nil },
 		func(r *resourcev1.DeviceRequestAllocationResult) { r.SkipNodeOperations = nil }),
+	among("DRADeviceTaints", eachResult,
+		func(r *resourcev1.DeviceRequestAllocationResult) bool { return r.Tolerations != nil },
+		func(r *resourcev1.DeviceRequestAllocationResult) { r.Tolerations = nil }),
+	among("DRADeviceBindingConditions", eachResult,
+		func(r *resourcev1.DeviceRequestAllocationResult) bool {
+			return r.BindingConditions != nil || r.BindingFailureConditions != nil
+		},
+		func(r *resourcev1.DeviceRequestAllocationResult) {
+			r.BindingConditions, r.BindingFailureConditions = nil, nil
+		}),
+	{
+		Gate:  "DRADeviceBindingConditions",
+		Used:  func(a *resourcev1.AllocationResult) bool { return a.AllocationTimestamp != nil },
+		Clear: func(a *resourcev1.AllocationResult) { a.AllocationTimestamp = nil },
+	},
+	among("DRAConsumableCapacity", eachResult,
+		func(r *resourcev1.DeviceRequestAllocationResult) bool {
+			return r.ShareID != nil || r.ConsumedCapacity != nil
+		},
+		func(r *resourcev1.DeviceRequestAllocationResult) { r.ShareID, r.ConsumedCapacity = nil, nil }),
+}
+
+func eachResult(a *resourcev1.AllocationResult, visit func(*resourcev1.DeviceRequestAllocationResult)) {
+	for i := range a.Devices.Results {
+		visit(&a.Devices.Results[i])
+	}
 }
 
 // dropFromAllocation clears in a claim's allocation what belongs to features
@@ -44,9 +89,39 @@ func dropFromAllocation(features *feature.Set, a, old *resourcev1.AllocationResu
 	}
 }
 
-// sliceFields are those of a slice: lists as attributes, groups of counters,
+// sliceFields are those of a slice: parts of devices, their taints, what has to
+// hold before pods are bound to them, lists as attributes, groups of counters,
 // and what of a node's own resources a device takes.
 var sliceFields = []feature.Field[resourcev1.ResourceSliceSpec]{
+	{
+		Gate: "DRAPartitionableDevices",
+		Used: func(s *resourcev1.ResourceSliceSpec) bool {
+			return s.SharedCounters != nil || s.PerDeviceNodeSelection != nil || slices.ContainsFunc(s.Devices, isPart)
+		},
+		Clear: func(s *resourcev1.ResourceSliceSpec) {
+			s.SharedCounters, s.PerDeviceNodeSelection = nil, nil
+			eachDevice(s, func(d *resourcev1.Device) {
+				d.ConsumesCounters, d.NodeName, d.NodeSelector, d.AllNodes = nil, nil, nil, nil
+			})
+		},
+	},
+	among("DRADeviceTaints", eachDevice,
+		func(d *resourcev1.Device) bool { return d.Taints != nil },
+		func(d *resourcev1.Device) { d.Taints = nil }),
+	among("DRADeviceBindingConditions", eachDevice,
+		func(d *resourcev1.Device) bool {
+			return d.BindsToNode != nil || d.BindingConditions != nil || d.BindingFailureConditions != nil
+		},
+		func(d *resourcev1.Device) {
+			d.BindsToNode, d.BindingConditions, d.BindingFailureConditions = nil, nil, nil
+		}),
+	among("DRAConsumableCapacity", eachDevice, isShared, func(d *resourcev1.Device) {
+		d.AllowMultipleAllocations = nil
+		for name, c := range d.Capacity {
+			c.RequestPolicy = nil
+			d.Capacity[name] = c
+		}
+	}),
 	{
 		Gate:  "DRAPartitionableDevicesType",
 		Used:  func(s *resourcev1.ResourceSliceSpec) bool { return s.PartitionTypeAttribute != nil },
@@ -76,6 +151,24 @@ var sliceFields = []feature.Field[resourcev1.ResourceSliceSpec]{
 			}
 		}
 	}),
+}
+
+// isPart says whether a device is one of several that share hardware, or says
+// for itself which nodes reach it.
+func isPart(d resourcev1.Device) bool {
+	return d.ConsumesCounters != nil || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
+}
+
+func isShared(d *resourcev1.Device) bool {
+	if d.AllowMultipleAllocations != nil {
+		return true
+	}
+	for _, c := range d.Capacity {
+		if c.RequestPolicy != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func eachDevice(s *resourcev1.ResourceSliceSpec, visit func(*resourcev1.Device)) {

@@ -25,9 +25,12 @@ func ResourceClaims() *resource.Resource {
 		PrepareForCreate: func(r *resource.Request, c *resourcev1.ResourceClaim) {
 			feature.Drop(r.Features, claimFields, &c.Spec, nil)
 		},
+		PrepareForUpdate: func(r *resource.Request, c, old *resourcev1.ResourceClaim) {
+			feature.Drop(r.Features, claimFields, &c.Spec, &old.Spec)
+		},
 		Validate: func(r *resource.Request, c *resourcev1.ResourceClaim) field.ErrorList {
 			errs := validateAdminAccess(r, c.Spec.Devices.Requests)
-			return append(errs, validateClaim(field.NewPath("spec"), &c.Spec)...)
+			return append(errs, validateClaim(field.NewPath("spec"), &c.Spec, r.Features)...)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {

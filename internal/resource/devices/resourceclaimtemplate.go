@@ -20,10 +20,13 @@ func ResourceClaimTemplates() *resource.Resource {
 		PrepareForCreate: func(r *resource.Request, t *resourcev1.ResourceClaimTemplate) {
 			feature.Drop(r.Features, claimFields, &t.Spec.Spec, nil)
 		},
+		PrepareForUpdate: func(r *resource.Request, t, old *resourcev1.ResourceClaimTemplate) {
+			feature.Drop(r.Features, claimFields, &t.Spec.Spec, &old.Spec.Spec)
+		},
 		Validate: func(r *resource.Request, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			errs := validateAdminAccess(r, t.Spec.Spec.Devices.Requests)
 			errs = append(errs, core.ValidateTemplateMetadata(&t.Spec.ObjectMeta, field.NewPath("spec", "metadata"))...)
-			return append(errs, validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec)...)
+			return append(errs, validateClaim(field.NewPath("spec", "spec"), &t.Spec.Spec, r.Features)...)
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(_ *resource.Request, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {

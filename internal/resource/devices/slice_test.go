@@ -1,6 +1,7 @@
 package devices_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/devices"
 )
@@ -15,7 +17,7 @@ import (
 // Each case adds to the spec of a good slice of one device. What is wrong with
 // it must be said, all of it, and by the right names.
 func TestSliceRules(t *testing.T) {
-	for name, test := range map[string]struct{ spec, want string }{
+	for name, test := range map[string]struct{ gates, spec, want string }{
 		"good": {},
 		"good in every way": {spec: `{devices: [{name: d, attributes: {a: {int: 1}, x.example/b: {version: 1.2.3-rc.1}},
 			allowMultipleAllocations: true,
@@ -83,8 +85,57 @@ spec.sharedCounters[2]: Duplicate value: "c"`,
 spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions
 spec.devices[1].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions`,
 		},
+		"lists": {
+			gates: "DRAListTypeAttributes",
+			spec:  `{devices: [{name: d, attributes: {a: {strings: []}, b: {ints: [1], bools: [true]}, c: {versions: [1.2.3, v1]}, d: {bools: [false]}}}]}`,
+			want: `spec.devices[0].attributes[a].strings: Required value: must not be empty
+spec.devices[0].attributes[b]: Invalid value: {"IntValue":null,
+spec.devices[0].attributes[c].versions[1]: Invalid value: "v1": must be a string compatible with semver.org spec 2.0.0`,
+		},
+		"operations that are left out": {
+			gates: "DRAOptionalNodeOperations",
+			spec:  `{skipNodeOperations: [NodePrepareResources, NodePrepareResources, Foo]}`,
+			want: `spec.skipNodeOperations[2]: Unsupported value: "Foo": supported values: "*", "NodePrepareResources", "NodeUnprepareResources"
+spec.skipNodeOperations[1]: Duplicate value: "NodePrepareResources"
+spec.skipNodeOperations[0]: Invalid value: "NodePrepareResources": may only be specified together with`,
+		},
+		"groups of counters": {
+			gates: "DRADeviceCompatibilityGroups",
+			spec:  `{devices: [{name: d, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}, compatibilityGroups: [A, A]}]}]}`,
+			want: `spec.devices[0].consumesCounters[0].compatibilityGroups[0]: Invalid value: "A": a lowercase RFC 1123 label
+spec.devices[0].consumesCounters[0].compatibilityGroups[1]: Invalid value: "A": a lowercase RFC 1123 label
+spec.devices[0].consumesCounters[0].compatibilityGroups[1]: Duplicate value: "A"`,
+		},
+		"types of partitions": {
+			gates: "DRAPartitionableDevicesType",
+			spec: `{partitionTypeAttribute: d.example/type, devices: [
+				{name: a, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 2}}}]},
+				{name: b, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]},
+				{name: c, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}, {name: d}]}`,
+			want: `spec.devices[1].consumesCounters: Invalid value: [
+spec.devices[2].attributes[d.example/type]: Required value`,
+		},
+		"what nodes have": {
+			gates: "DRANodeAllocatableResources",
+			spec: `{devices: [{name: d, capacity: {m: {value: 1}}, nodeAllocatableResources: {
+				cpu: {}, memory: {mapping: {capacityKey: q, deviceMultiplier: 0}}, d.example/x: {overhead: {}},
+				hugepages-2Mi: {mapping: {capacityKey: m, capacityMultiplier: 2}, overhead: {perPod: -1}}}}]}`,
+			want: `spec.devices[0].nodeAllocatableResources[cpu]: Required value: at least one of
+spec.devices[0].nodeAllocatableResources: Invalid value: "d.example/x": must be a resource of nodes
+spec.devices[0].nodeAllocatableResources[d.example/x].overhead: Required value: at least one of
+spec.devices[0].nodeAllocatableResources[hugepages-2Mi].overhead.perPod: Invalid value: "-1": must be greater than or equal to 0
+spec.devices[0].nodeAllocatableResources[memory].mapping: Invalid value: "{` + "`capacityKey`, `deviceMultiplier`" + `}": exactly one of
+spec.devices[0].nodeAllocatableResources[memory].mapping.capacityKey: Invalid value: "q": must be the name of a capacity
+spec.devices[0].nodeAllocatableResources[memory].mapping.capacityMultiplier: Required value
+spec.devices[0].nodeAllocatableResources[memory].mapping.deviceMultiplier: Invalid value: "0": must be greater than zero`,
+		},
+		"what is off is not looked at": {
+			spec: `{partitionTypeAttribute: x, skipNodeOperations: [Foo], devices: [{name: d, nodeAllocatableResources: {x: {}},
+				attributes: {a: {int: 1, strings: []}}}]}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			features := turnedOn(t, test.gates)
 			slice := &resourcev1.ResourceSlice{}
 			slice.Name = "s"
 			good := `{driver: d.example, nodeName: n, pool: {name: p, resourceSliceCount: 1}, devices: [{name: d}]}`
@@ -95,7 +146,7 @@ spec.devices[1].bindingFailureConditions[0]: Invalid value: "a": bindingFailureC
 			}
 			r := devices.ResourceSlices()
 			r.Hub().Default(slice)
-			errs := resource.BeforeCreate(r, &resource.Request{Now: time.Unix(0, 0)}, slice)
+			errs := resource.BeforeCreate(r, &resource.Request{Now: time.Unix(0, 0), Features: features}, slice)
 			var want []string
 			if test.want != "" {
 				want = strings.Split(test.want, "\n")
@@ -110,4 +161,19 @@ spec.devices[1].bindingFailureConditions[0]: Invalid value: "a": bindingFailureC
 			}
 		})
 	}
+}
+
+// turnedOn are the defaults with some features on, or, after a minus, off.
+func turnedOn(t *testing.T, gates string) *feature.Set {
+	t.Helper()
+	var entries []string
+	for _, gate := range strings.Fields(gates) {
+		name, off := strings.CutPrefix(gate, "-")
+		entries = append(entries, fmt.Sprintf("%s=%t", name, !off))
+	}
+	features, err := feature.Parse(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return features
 }

@@ -28,6 +28,8 @@ func validateSlice(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(p, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
 	errs = append(errs, validateDevices(p.Child("devices"), s, old)...)
+	errs = append(errs, validatePartitionTypes(p, s)...)
+	errs = append(errs, validateSkipped(p.Child("skipNodeOperations"), s.SkipNodeOperations)...)
 	return append(errs, distinct(p.Child("sharedCounters"), s.SharedCounters, resourcev1.ResourceSliceMaxCounterSets,
 		func(c *resourcev1.CounterSet) string { return c.Name },
 		func(p *field.Path, c *resourcev1.CounterSet) field.ErrorList {

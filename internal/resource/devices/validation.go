@@ -8,42 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/cel/environment"
-	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
-
-// validateSelectors compiles the expressions, unless they were stored before.
-func validateSelectors(p *field.Path, selectors []resourcev1.DeviceSelector, stored bool) field.ErrorList {
-	return each(p, selectors, resourcev1.DeviceSelectorsMaxSize, func(p *field.Path, s *resourcev1.DeviceSelector) field.ErrorList {
-		switch at := p.Child("cel"); {
-		case s.CEL == nil:
-			return field.ErrorList{field.Required(at, "")}
-		case stored:
-			return nil
-		default:
-			return validateExpression(at.Child("expression"), s.CEL.Expression)
-		}
-	})
-}
-
-func validateExpression(p *field.Path, text string) field.ErrorList {
-	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
-		return field.ErrorList{field.TooLong(p, text, resourcev1.CELSelectorExpressionMaxLength)}
-	}
-	kind := environment.NewExpressions
-	features := cel.Features{EnableConsumableCapacity: true}
-	result := cel.GetCompiler(features).CompileCELExpression(text, cel.Options{EnvType: &kind})
-	switch {
-	case result.Error != nil:
-		return field.ErrorList{field.Invalid(p, text, result.Error.Detail)}
-	case result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
-		return field.ErrorList{field.Forbidden(p, "too complex, exceeds cost limit")}
-	default:
-		return nil
-	}
-}
 
 // validateConfiguration checks a driver's configuration. One that was stored
 // before may be of any length.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/fill"
@@ -30,7 +31,11 @@ func CSIDrivers() *resource.Resource {
 		Validate:                  validateCSIDriver,
 		UpdateValidatesAlone:      true,
 		ValidateUpdate:            validateCSIDriverUpdate,
-		PrepareForUpdate: func(_ *resource.Request, d, old *storagev1.CSIDriver) {
+		PrepareForCreate: func(r *resource.Request, d *storagev1.CSIDriver) {
+			feature.Drop(r.Features, csiDriverFields, &d.Spec, nil)
+		},
+		PrepareForUpdate: func(r *resource.Request, d, old *storagev1.CSIDriver) {
+			feature.Drop(r.Features, csiDriverFields, &d.Spec, &old.Spec)
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 				d.Generation = old.Generation + 1
 			}
@@ -48,6 +53,14 @@ func CSIDrivers() *resource.Resource {
 		Row: csiDriverRow,
 	})
 }
+
+// csiDriverFields are the parts of a driver that belong to features that can be
+// turned off.
+var csiDriverFields = []feature.Field[storagev1.CSIDriverSpec]{{
+	Gate:  "VolumeLimitScaling",
+	Used:  func(s *storagev1.CSIDriverSpec) bool { return s.PreventPodSchedulingIfMissing != nil },
+	Clear: func(s *storagev1.CSIDriverSpec) { s.PreventPodSchedulingIfMissing = nil },
+}}
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
 	fill.Nil(&d.Spec.AttachRequired, true)

@@ -1,0 +1,103 @@
+package devices_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/devices"
+)
+
+// What belongs to a feature that is turned off is dropped from what is made.
+func TestDropped(t *testing.T) {
+	const slice = `{driver: d.example, pool: {name: p, resourceSliceCount: 1}, perDeviceNodeSelection: true, devices: [{name: d, allNodes: true,
+		bindsToNode: true, bindingConditions: [a], bindingFailureConditions: [b], taints: [{key: k, effect: NoSchedule}],
+		allowMultipleAllocations: true, capacity: {m: {value: 4, requestPolicy: {default: 1, validValues: [1]}}},
+		consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]}`
+	for gates, gone := range map[string]string{
+		"":                            "",
+		"-DRAPartitionableDevices":    "perDeviceNodeSelection allNodes consumesCounters",
+		"-DRADeviceTaints":            "taints",
+		"-DRADeviceBindingConditions": "bindsToNode bindingConditions bindingFailureConditions",
+		"-DRAConsumableCapacity":      "allowMultipleAllocations requestPolicy",
+	} {
+		s := &resourcev1.ResourceSlice{}
+		s.Name = "s"
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(slice, "\t", " ")), &s.Spec); err != nil {
+			t.Fatal(err)
+		}
+		resource.BeforeCreate(devices.ResourceSlices(), &resource.Request{Now: time.Unix(0, 0), Features: turnedOn(t, gates)}, s)
+		raw, err := yaml.Marshal(s.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range strings.Fields("perDeviceNodeSelection allNodes consumesCounters taints bindsToNode bindingConditions bindingFailureConditions allowMultipleAllocations requestPolicy") {
+			there, want := strings.Contains(string(raw), name+":"), !strings.Contains(" "+gone+" ", " "+name+" ")
+			if there != want {
+				t.Errorf("with %s, %s is there: %t", gates, name, there)
+			}
+		}
+	}
+}
+
+const derivedClaim = `{devices: {requests: [{name: r, exactly: {deviceClassName: c, tolerations: [{key: k, operator: Exists}], capacity: {requests: {m: 1}},
+	derivedAttributes: [{name: x.example/a, expression: "device.driver"}, {name: x.example/b, expression: "1 +"}, {name: a, expression: "{1: 2}"}, {}]}}],
+	constraints: [{matchAttribute: x.example/a}, {matchAttribute: x.example/b}, {distinctAttribute: x.example/c}]}}`
+
+// Derived attributes are checked where they are on, dropped else, and an update
+// that only adds what is off changes nothing.
+func TestDerivedAttributes(t *testing.T) {
+	fresh := func() *resourcev1.ResourceClaim {
+		c := &resourcev1.ResourceClaim{}
+		c.Name, c.Namespace = "c", "n"
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(derivedClaim, "\t", " ")), &c.Spec); err != nil {
+			t.Fatal(err)
+		}
+		r := devices.ResourceClaims()
+		r.Hub().Default(c)
+		return c
+	}
+	request := func(gates string) *resource.Request {
+		return &resource.Request{Now: time.Unix(0, 0), Features: turnedOn(t, gates)}
+	}
+	r := devices.ResourceClaims()
+	errs := resource.BeforeCreate(r, request("DRADerivedAttributes"), fresh())
+	p := "spec.devices.requests[0].exactly.derivedAttributes"
+	want := []string{
+		p + `[1].expression: Invalid value: "1 +": compilation failed`,
+		p + `[2].name: Invalid value: "a": a fully qualified name must be`,
+		p + `[2].name: Invalid value: "a": must be referenced by at least one constraint`,
+		p + `[2].expression: Invalid value: "{1: 2}": must evaluate to a primitive scalar`,
+		p + `[3].name: Required value`,
+		p + `[3].expression: Required value`,
+	}
+	for i, err := range errs {
+		if i >= len(want) || !strings.HasPrefix(err.Error(), want[i]) {
+			t.Errorf("unexpected: %v", err)
+		}
+	}
+	if len(errs) != len(want) {
+		t.Errorf("%d errors, want %d", len(errs), len(want))
+	}
+
+	c := fresh()
+	if errs := resource.BeforeCreate(r, request("-DRAConsumableCapacity -DRADeviceTaints"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2]" {
+		t.Errorf("%v, want what the third constraint compares to be missing", errs)
+	}
+	exactly := c.Spec.Devices.Requests[0].Exactly
+	if exactly.DerivedAttributes != nil || exactly.Tolerations != nil || exactly.Capacity != nil {
+		t.Errorf("%v is kept", exactly)
+	}
+	old := fresh()
+	old.ResourceVersion = "1"
+	old.Spec.Devices.Requests[0].Exactly.DerivedAttributes = nil
+	c = fresh()
+	c.ResourceVersion = "1"
+	if errs := resource.BeforeUpdate(r, request(""), c, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+}

@@ -1,0 +1,90 @@
+package devices
+
+import (
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/coracle-io/coracle/internal/feature"
+)
+
+// compiler checks expressions about devices: what they can look at depends on
+// the features that are on.
+type compiler struct{ features cel.Features }
+
+func newCompiler(features *feature.Set) compiler {
+	return compiler{cel.Features{
+		EnableConsumableCapacity: features.Enabled("DRAConsumableCapacity"),
+		EnableListTypeAttributes: features.Enabled("DRAListTypeAttributes"),
+	}}
+}
+
+// selectors compiles the expressions, unless they were stored before.
+func (c compiler) selectors(p *field.Path, selectors []resourcev1.DeviceSelector, stored bool) field.ErrorList {
+	return each(p, selectors, resourcev1.DeviceSelectorsMaxSize, func(p *field.Path, s *resourcev1.DeviceSelector) field.ErrorList {
+		switch at := p.Child("cel"); {
+		case s.CEL == nil:
+			return field.ErrorList{field.Required(at, "")}
+		case stored:
+			return nil
+		default:
+			cost, errs := c.expression(at.Child("expression"), s.CEL.Expression, false)
+			if len(errs) == 0 && cost > resourcev1.CELSelectorExpressionMaxCost {
+				errs = append(errs, field.Forbidden(at.Child("expression"), "too complex, exceeds cost limit"))
+			}
+			return errs
+		}
+	})
+}
+
+// expression compiles an expression that selects devices, or one that derives
+// an attribute, and says what it may cost at worst.
+func (c compiler) expression(p *field.Path, text string, derived bool) (cost uint64, errs field.ErrorList) {
+	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
+		return 0, field.ErrorList{field.TooLong(p, text, resourcev1.CELSelectorExpressionMaxLength)}
+	}
+	kind := environment.NewExpressions
+	result := cel.GetCompiler(c.features).CompileCELExpression(text, cel.Options{EnvType: &kind, DerivedAttribute: derived})
+	if result.Error != nil {
+		return 0, field.ErrorList{field.Invalid(p, text, result.Error.Detail)}
+	}
+	return result.MaxCost, nil
+}
+
+// derivedAttributes checks attributes that are computed by expressions, as the
+// API documents them: each is named by a constraint of the claim, and together
+// they cost no more than what is left of budget, which it takes from.
+func (c compiler) derivedAttributes(
+	p *field.Path, attributes []resourcev1.DeviceDerivedAttribute, compared sets.Set[resourcev1.FullyQualifiedName], budget *uint64,
+) field.ErrorList {
+	return distinct(p, attributes, resourcev1.DeviceDerivedAttributesMaxSize,
+		func(d *resourcev1.DeviceDerivedAttribute) resourcev1.FullyQualifiedName { return d.Name },
+		func(p *field.Path, d *resourcev1.DeviceDerivedAttribute) field.ErrorList {
+			var errs field.ErrorList
+			name := p.Child("name")
+			switch {
+			case d.Name == "":
+				errs = append(errs, field.Required(name, ""))
+			case !compared.Has(d.Name):
+				errs = append(validateFullyQualifiedName(name, d.Name),
+					field.Invalid(name, d.Name, "must be referenced by at least one constraint"))
+			default:
+				errs = append(errs, validateFullyQualifiedName(name, d.Name)...)
+			}
+			at := p.Child("expression")
+			if d.Expression == "" {
+				return append(errs, field.Required(at, ""))
+			}
+			cost, problems := c.expression(at, d.Expression, true)
+			if len(problems) == 0 && cost > *budget {
+				problems = append(problems, field.Forbidden(at, fmt.Sprintf(
+					"too complex, the derived attributes of the claim exceed the cost limit of %d", resourcev1.DeviceClaimDerivedAttributeCELMaxCost)))
+			}
+			*budget -= min(cost, *budget)
+			return append(errs, problems...)
+		})
+}
