@@ -66,6 +66,15 @@ func TestRefusals(t *testing.T) {
 			name: "unknown resource", method: "GET", path: "/api/v1/nothings",
 			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
 		}, {
+			name: "a node in a namespace", method: "GET", path: "/api/v1/namespaces/default/nodes",
+			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
+		}, {
+			name: "a node's status in a namespace", method: "GET", path: "/api/v1/namespaces/default/nodes/one/status",
+			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
+		}, {
+			name: "a namespace in a namespace", method: "GET", path: "/api/v1/namespaces/default/namespaces/kube-system",
+			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
+		}, {
 			name: "wrong method", method: "POST", path: mapsPath + "/there", body: configMap("there", "}"),
 			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
 		}, {
@@ -229,6 +238,32 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("headers: %v", header)
 			}
 		})
+	}
+}
+
+// A patch leaves an object what it is. A strategic one changes fields alone.
+func TestPatchOfTheKind(t *testing.T) {
+	s := apiservertest.Start(t)
+	call(t, s, "POST", mapsPath, configMap("there", "}"))
+	for _, test := range []struct{ way, patch, message string }{
+		{"merge", `{"kind":"Pod"}`, `: converting (v1.Pod) to (core.ConfigMap): unknown conversion`},
+		{"merge", `{"apiVersion":"v9"}`, `: no kind "ConfigMap" is registered for version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"`},
+		{"merge", `{"kind":null}`, ""},
+		{"json", `[{"op":"replace","path":"/kind","value":"Secret"}]`, `: converting (v1.Secret) to (core.ConfigMap): unknown conversion`},
+		{"strategic-merge", `{"kind":"Pod"}`, ""},
+	} {
+		code, body, _ := call(t, s, "PATCH", mapsPath+"/there", test.patch, "Content-Type", "application/"+test.way+"-patch+json")
+		var answer metav1.Status
+		if err := json.Unmarshal(body, &answer); err != nil {
+			t.Fatal(err)
+		}
+		want := http.StatusOK
+		if test.message != "" {
+			want = http.StatusUnprocessableEntity
+		}
+		if code != want || !strings.HasSuffix(answer.Message, test.message) {
+			t.Errorf("%s %s: %d %s", test.way, test.patch, code, body)
+		}
 	}
 }
 

@@ -314,7 +314,7 @@ func (q *request) serveResource() error {
 		return nil
 	}
 	q.endpoint = table.find(gv, q.info.Resource)
-	if q.endpoint == nil || q.endpoint.resource.Namespaced && q.info.Namespace == "" && !namespaceOptional(&q.info) {
+	if q.endpoint == nil || !inScope(q.endpoint.resource, &q.info) {
 		if table.serves(gv) {
 			return errNoSuchResource()
 		}
@@ -327,6 +327,18 @@ func (q *request) serveResource() error {
 		return q.serveSubresource()
 	}
 	return q.serveVerb()
+}
+
+// inScope says whether the path has a namespace where the resource has one. That
+// of a namespace itself counts as one.
+func inScope(r *resource.Resource, info *apirequest.RequestInfo) bool {
+	switch {
+	case r.Namespaced:
+		return info.Namespace != "" || namespaceOptional(info)
+	case r.Group == "" && r.Plural == "namespaces":
+		return info.Namespace == "" || info.Namespace == info.Name
+	}
+	return info.Namespace == ""
 }
 
 // namespaceOptional says that a namespaced resource can be asked for without

@@ -188,8 +188,8 @@ func (q *request) patchJSON(p *patch, current *watchcache.Entry, obj resource.Ob
 // decodePatched reads the JSON that a patch made.
 func (q *request) decodePatched(p *patch, obj runtime.Object, kind schema.GroupVersionKind, data []byte, strict []error) error {
 	found, actual, err := codec.DecodeJSON(obj, kind, data, p.wantsStrict())
-	if err == nil && actual != kind {
-		err = fmt.Errorf("the patch makes a %s of a %s", actual, kind)
+	if err == nil {
+		err = codec.WrongKind(actual, kind, q.server.routes.Load().known)
 	}
 	var unknown []error
 	if err == nil {

@@ -38,7 +38,7 @@ func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 	default:
 		strict, actual, err = DecodeJSON(obj, expected, body, wantStrict)
 	}
-	if wrong := wrongKind(actual, expected, known); wrong != nil {
+	if wrong := WrongKind(actual, expected, known); wrong != nil {
 		err = wrong
 	}
 	if err != nil {
@@ -131,8 +131,8 @@ func withDefaults(actual, expected schema.GroupVersionKind) schema.GroupVersionK
 	return actual
 }
 
-// wrongKind says what is wrong with an object of another kind than expected.
-func wrongKind(actual, expected schema.GroupVersionKind, known Known) error {
+// WrongKind says what is wrong with an object of another kind than expected.
+func WrongKind(actual, expected schema.GroupVersionKind, known Known) error {
 	switch {
 	case actual == expected || actual.Kind == "":
 		return nil
