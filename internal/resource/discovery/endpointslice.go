@@ -28,8 +28,8 @@ func EndpointSlices() *resource.Resource {
 		Spec: func(s *discoveryv1.EndpointSlice) any {
 			return content{AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports, Labels: s.Labels}
 		},
-		Validate: func(_ *resource.Request, s *discoveryv1.EndpointSlice) field.ErrorList {
-			return validateEndpointSlice(s, nil)
+		Validate: func(r *resource.Request, s *discoveryv1.EndpointSlice) field.ErrorList {
+			return validateEndpointSlice(s, nil, r.Features.Enabled(strictAddresses))
 		},
 		PrepareForCreate:        func(_ *resource.Request, s *discoveryv1.EndpointSlice) { dropTopology(s, nil) },
 		PrepareForUpdate:        func(_ *resource.Request, s, old *discoveryv1.EndpointSlice) { dropTopology(s, old) },

@@ -1,7 +1,7 @@
 package discovery
 
 import (
-	"net/netip"
+	"net"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/rule"
@@ -25,7 +26,11 @@ const (
 	maxHints     = 8
 )
 
-func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.EndpointSlice) field.ErrorList {
+// strictAddresses is the feature that refuses addresses which programs read in
+// different ways (KEP-4858).
+const strictAddresses = "StrictIPCIDRValidation"
+
+func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.EndpointSlice, strict bool) field.ErrorList {
 	errs := validateAddressType(s.AddressType)
 	endpoints := field.NewPath("endpoints")
 	if len(s.Endpoints) > maxEndpoints {
@@ -38,7 +43,7 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.Endpoi
 				before = &old.Endpoints[i]
 			}
 			if before == nil || s.AddressType != old.AddressType || !equality.Semantic.DeepEqual(e.Addresses, before.Addresses) {
-				errs = append(errs, validateAddresses(endpoints.Index(i).Child("addresses"), e.Addresses, s.AddressType)...)
+				errs = append(errs, validateAddresses(endpoints.Index(i).Child("addresses"), e.Addresses, s.AddressType, strict)...)
 			}
 			errs = append(errs, validateEndpoint(endpoints.Index(i), e)...)
 		}
@@ -54,7 +59,7 @@ func validateAddressType(t discoveryv1.AddressType) field.ErrorList {
 	return rule.OneOf(p, t, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 }
 
-func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressType) field.ErrorList {
+func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressType, strict bool) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case len(addresses) == 0:
@@ -65,9 +70,9 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 	for i, address := range addresses {
 		switch at := p.Index(i); t {
 		case discoveryv1.AddressTypeIPv4:
-			errs = append(errs, validateIP(at, address, netip.Addr.Is4, "must be an IPv4 address")...)
+			errs = append(errs, validateIP(at, address, netutils.IsIPv4, "must be an IPv4 address", strict)...)
 		case discoveryv1.AddressTypeIPv6:
-			errs = append(errs, validateIP(at, address, netip.Addr.Is6, "must be an IPv6 address")...)
+			errs = append(errs, validateIP(at, address, netutils.IsIPv6, "must be an IPv6 address", strict)...)
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, utilvalidation.IsFullyQualifiedDomainName(at, address)...)
 		}
@@ -76,12 +81,12 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 }
 
 // validateIP requires an address of the family that a Service can send to.
-func validateIP(p *field.Path, address string, family func(netip.Addr) bool, otherFamily string) field.ErrorList {
-	if errs := utilvalidation.IsValidIP(p, address); len(errs) > 0 {
+func validateIP(p *field.Path, address string, family func(net.IP) bool, otherFamily string, strict bool) field.ErrorList {
+	if errs := utilvalidation.IsValidIPForLegacyField(p, address, strict, nil); len(errs) > 0 {
 		return errs
 	}
-	ip, err := netip.ParseAddr(address)
-	if err != nil || !family(ip) {
+	ip := netutils.ParseIPSloppy(address)
+	if !family(ip) {
 		return field.ErrorList{field.Invalid(p, address, otherFamily)}
 	}
 	var errs field.ErrorList
@@ -178,9 +183,9 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 	return errs
 }
 
-func validateEndpointSliceUpdate(_ *resource.Request, s, old *discoveryv1.EndpointSlice) field.ErrorList {
+func validateEndpointSliceUpdate(r *resource.Request, s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSSubdomain)
-	errs = append(errs, validateEndpointSlice(s, old)...)
+	errs = append(errs, validateEndpointSlice(s, old, r.Features.Enabled(strictAddresses))...)
 	return append(errs, rule.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
 }
 

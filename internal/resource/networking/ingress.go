@@ -46,8 +46,12 @@ func Ingresses() *resource.Resource {
 			}
 			return nil
 		},
-		ValidateStatus: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
-			return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress)
+		ValidateStatus: func(r *resource.Request, i, old *networkingv1.Ingress) field.ErrorList {
+			known := addresses{strict: r.Features.Enabled(strictAddresses)}
+			for _, point := range old.Status.LoadBalancer.Ingress {
+				known.known = append(known.known, point.IP)
+			}
+			return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress, known)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -68,7 +68,7 @@ func TestValidateIPBlock(t *testing.T) {
 		{"nothing", networkingv1.IPBlock{}, "b.cidr: Required value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := message(validateIPBlock(field.NewPath("b"), &test.block, nil)); got != test.want {
+			if got := message(validateIPBlock(field.NewPath("b"), &test.block, addresses{strict: true})); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})

@@ -130,12 +130,12 @@ func validateServiceBackend(p *field.Path, s *networkingv1.IngressServiceBackend
 	return errs
 }
 
-func validateIngressStatus(p *field.Path, points []networkingv1.IngressLoadBalancerIngress) field.ErrorList {
+func validateIngressStatus(p *field.Path, points []networkingv1.IngressLoadBalancerIngress, known addresses) field.ErrorList {
 	var errs field.ErrorList
 	for i := range points {
 		at := p.Index(i)
 		if points[i].IP != "" {
-			errs = append(errs, utilvalidation.IsValidIP(at.Child("ip"), points[i].IP)...)
+			errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), points[i].IP, known.strict, known.known)...)
 		}
 		if host := points[i].Hostname; host != "" {
 			errs = append(errs, rule.Subdomain(at.Child("hostname"), host)...)

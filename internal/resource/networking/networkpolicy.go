@@ -1,7 +1,6 @@
 package networking
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +25,12 @@ func NetworkPolicies() *resource.Resource {
 		ShortNames:   []string{"netpol"},
 		Default:      defaultNetworkPolicy,
 		Spec:         func(p *networkingv1.NetworkPolicy) any { return p.Spec },
-		Validate: func(_ *resource.Request, p *networkingv1.NetworkPolicy) field.ErrorList {
-			return validateNetworkPolicy(p, nil)
+		Validate: func(r *resource.Request, p *networkingv1.NetworkPolicy) field.ErrorList {
+			return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses)})
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, p, old *networkingv1.NetworkPolicy) field.ErrorList {
-			return validateNetworkPolicy(p, blocksOf(old))
+		ValidateUpdate: func(r *resource.Request, p, old *networkingv1.NetworkPolicy) field.ErrorList {
+			return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)})
 		},
 		Warnings: policyWarnings,
 		Columns: []metav1.TableColumnDefinition{
@@ -91,6 +90,17 @@ func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	}
 }
 
+// strictAddresses is the feature that refuses addresses which programs read in
+// different ways (KEP-4858).
+const strictAddresses = "StrictIPCIDRValidation"
+
+// addresses are the rules for addresses in fields that are older than strict
+// ones: those that were known before are let through.
+type addresses struct {
+	strict bool
+	known  []string
+}
+
 // blocksOf lists the address ranges of a policy.
 func blocksOf(n *networkingv1.NetworkPolicy) []string {
 	var peers []networkingv1.NetworkPolicyPeer
@@ -111,18 +121,18 @@ func blocksOf(n *networkingv1.NetworkPolicy) []string {
 
 // validateNetworkPolicy checks everything but address ranges that were there
 // before: rules for them were looser once.
-func validateNetworkPolicy(n *networkingv1.NetworkPolicy, blocks []string) field.ErrorList {
+func validateNetworkPolicy(n *networkingv1.NetworkPolicy, known addresses) field.ErrorList {
 	p := field.NewPath("spec")
 	errs := rule.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
 	for i := range n.Spec.Ingress {
 		at, r := p.Child("ingress").Index(i), &n.Spec.Ingress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("from"), r.From, blocks)...)
+		errs = append(errs, validatePeers(at.Child("from"), r.From, known)...)
 	}
 	for i := range n.Spec.Egress {
 		at, r := p.Child("egress").Index(i), &n.Spec.Egress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("to"), r.To, blocks)...)
+		errs = append(errs, validatePeers(at.Child("to"), r.To, known)...)
 	}
 	types := p.Child("policyTypes")
 	if len(n.Spec.PolicyTypes) > 2 {
@@ -165,7 +175,7 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 	return errs
 }
 
-func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, blocks []string) field.ErrorList {
+func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, known addresses) field.ErrorList {
 	var errs field.ErrorList
 	for i := range peers {
 		at, peer := p.Index(i), &peers[i]
@@ -173,7 +183,7 @@ func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, blocks
 		errs = append(errs, rule.Selector(at.Child("podSelector"), peer.PodSelector)...)
 		errs = append(errs, rule.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
 		if peer.IPBlock != nil {
-			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, blocks)...)
+			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, known)...)
 		}
 		switch {
 		case !selects && peer.IPBlock == nil:
@@ -185,7 +195,7 @@ func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, blocks
 	return errs
 }
 
-func validateIPBlock(p *field.Path, b *networkingv1.IPBlock, known []string) field.ErrorList {
+func validateIPBlock(p *field.Path, b *networkingv1.IPBlock, known addresses) field.ErrorList {
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(p.Child("cidr"), "")}
 	}
@@ -210,9 +220,6 @@ func validateIPBlock(p *field.Path, b *networkingv1.IPBlock, known []string) fie
 	return errs
 }
 
-func validateCIDR(p *field.Path, cidr string, known []string) field.ErrorList {
-	if slices.Contains(known, cidr) {
-		return nil
-	}
-	return utilvalidation.IsValidCIDR(p, cidr)
+func validateCIDR(p *field.Path, cidr string, known addresses) field.ErrorList {
+	return utilvalidation.IsValidCIDRForLegacyField(p, cidr, known.strict, known.known)
 }
