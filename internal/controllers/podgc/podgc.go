@@ -105,13 +105,17 @@ func (c *collector) podChanged(old, new *v1.Pod) {
 		}
 		return
 	}
-	if new.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil) {
-		c.queue.Add(key)
+	deleted := new.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil)
+	bound := old == nil || old.Spec.NodeName == ""
+	if !deleted && !bound {
+		return
 	}
-	if old == nil || old.Spec.NodeName == "" {
-		if _, err := c.nodes.Get(new.Spec.NodeName); apierrors.IsNotFound(err) {
-			c.queue.AddAfter(key, quarantine)
-		}
+	_, err := c.nodes.Get(new.Spec.NodeName)
+	switch lost := apierrors.IsNotFound(err); {
+	case lost && bound:
+		c.queue.AddAfter(key, quarantine)
+	case !lost && deleted:
+		c.queue.Add(key)
 	}
 }
 

@@ -55,6 +55,35 @@ func TestOrphansOfLostNodes(t *testing.T) {
 	})
 }
 
+// A pod whose node is missing has its grace period all the same.
+func TestDeletedOnMissingNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		c.Run(New)
+		p := pod("a", "never", v1.PodPending, 0)
+		if err := c.Fake.Tracker().Add(p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		deleted := p.DeepCopy()
+		now := metav1.Now()
+		deleted.DeletionTimestamp = &now
+		if err := c.Fake.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), deleted, p.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if got := names(c)(); got != "a " {
+			t.Errorf("in quarantine: got %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := names(c)(); got != "" {
+			t.Errorf("after quarantine: got %q", got)
+		}
+	})
+}
+
 func TestTooManyFinished(t *testing.T) {
 	c := controllertest.New(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("running", "n", v1.PodRunning, time.Hour))
 	for i := range 5 {
