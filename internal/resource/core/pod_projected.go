@@ -84,7 +84,7 @@ func (r *podRules) validateProjection(s *corev1.VolumeProjection, at, source *fi
 		}
 	})
 	if found > 1 {
-		errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type"))
+		errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type per source"))
 	}
 	return errs
 }

@@ -37,6 +37,10 @@ spec.volumes[2].name: Invalid value: "Upper": a lowercase RFC 1123 label
 spec.volumes[3].iscsi.iqn: Invalid value: "bad": must be valid format
 spec.volumes[3].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclusive`,
 		},
+		"two sources in one projection": {
+			spec: `{volumes: [{name: v, projected: {sources: [{secret: {name: s}, configMap: {name: c}}]}}]}`,
+			want: "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
+		},
 		"tolerations": {
 			spec: `{tolerations: [{operator: Equal}, {key: k, operator: Exists, value: v}, {key: k, effect: Never}]}`,
 			want: `spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when
@@ -57,8 +61,9 @@ spec.topologySpreadConstraints[1].maxSkew: Invalid value: 0: must be greater tha
 spec.resourceClaims[1].name: Duplicate value: "a"`,
 		},
 		"users of its own": {
-			spec: `{hostUsers: false, hostNetwork: true}`,
-			want: "spec.hostNetwork: Forbidden: when `pod.Spec.HostUsers` is false",
+			spec: `{hostUsers: false, hostNetwork: true, volumes: [{name: v, persistentVolumeClaim: {claimName: c}}],
+			  containers: [{name: c, image: i, volumeDevices: [{name: v, devicePath: /dev/x}]}]}`,
+			want: "spec.hostNetwork: Forbidden: when `hostUsers` is false\nspec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false",
 		},
 		"a Windows pod": {
 			spec: `{os: {name: windows}, securityContext: {runAsUser: 1}}`,

@@ -74,19 +74,27 @@ func (r *podRules) validateHostNetwork(at *field.Path) field.ErrorList {
 	return errs
 }
 
+// hasOwnUsers says whether a pod's users are not the host's (KEP-127).
+func hasOwnUsers(spec *corev1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+
+// validateUserNamespace: a pod with users of its own may not share what
+// belongs to the host's.
 func (r *podRules) validateUserNamespace(at *field.Path) field.ErrorList {
-	if r.spec.HostUsers == nil || *r.spec.HostUsers {
+	if !hasOwnUsers(r.spec) {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, shared := range []struct {
-		name string
-		set  bool
-	}{{"hostNetwork", r.spec.HostNetwork}, {"HostPID", r.spec.HostPID}, {"HostIPC", r.spec.HostIPC}} {
-		if shared.set {
-			errs = append(errs, field.Forbidden(at.Child(shared.name), "when `pod.Spec.HostUsers` is false"))
+	forbid := func(is bool, at *field.Path) {
+		if is {
+			errs = append(errs, field.Forbidden(at, "when `hostUsers` is false"))
 		}
 	}
+	forbid(r.spec.HostNetwork && !r.HostNetworkOfUsers, at.Child("hostNetwork"))
+	forbid(r.spec.HostPID, at.Child("HostPID"))
+	forbid(r.spec.HostIPC, at.Child("HostIPC"))
+	eachContainer(r.spec, at, func(c *corev1.Container, at *field.Path) {
+		forbid(len(c.VolumeDevices) > 0 && !r.VolumeDevicesOfUsers, at.Child("volumeDevices"))
+	})
 	return errs
 }
 

@@ -25,12 +25,21 @@ type PodOptions struct {
 	InvalidDeletionCost bool
 	// NumericTolerations, of taints with lower or higher values, are allowed.
 	NumericTolerations bool
+	// HostNetworkOfUsers, the host's network for pods with users of their own,
+	// is allowed.
+	HostNetworkOfUsers bool
+	// VolumeDevicesOfUsers, for pods with users of their own, are let through.
+	VolumeDevicesOfUsers bool
 }
 
 // PodTemplateOptions are the options for a template that replaces old, which
 // is nil for a new one.
 func PodTemplateOptions(features *feature.Set, old *corev1.PodTemplateSpec) PodOptions {
-	o := PodOptions{OldAddresses: sets.New[string](), NumericTolerations: NumericTolerations(features, nil)}
+	o := PodOptions{
+		OldAddresses:       sets.New[string](),
+		NumericTolerations: NumericTolerations(features, nil),
+		HostNetworkOfUsers: features.Enabled("UserNamespacesHostNetworkSupport"),
+	}
 	if old == nil {
 		return o
 	}
@@ -47,6 +56,10 @@ func PodTemplateOptions(features *feature.Set, old *corev1.PodTemplateSpec) PodO
 	})
 	o.InvalidDeletionCost = hasInvalidDeletionCost(old.Annotations)
 	o.NumericTolerations = NumericTolerations(features, spec.Tolerations)
+	if hasOwnUsers(spec) {
+		o.HostNetworkOfUsers = o.HostNetworkOfUsers || spec.HostNetwork
+		o.VolumeDevicesOfUsers = anyContainer(spec, func(c *corev1.Container) bool { return len(c.VolumeDevices) > 0 })
+	}
 	return o
 }
 
