@@ -32,7 +32,6 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 		if old := apihelpers.FindCRDCondition(next, c.Type); old == nil || old.Status != c.Status {
 			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 		}
-		c.ObservedGeneration = next.Generation
 		apihelpers.SetCRDCondition(next, c)
 	}
 	judged := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) != nil
