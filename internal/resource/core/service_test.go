@@ -49,6 +49,12 @@ func TestServiceUpdate(t *testing.T) {
 			want:    "10.0.0.2 0",
 			problem: `spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`,
 		},
+		"the port of health checks cannot change": {
+			old:     "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 31000, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}",
+			next:    "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 31001, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}",
+			want:    "10.0.0.1 0",
+			problem: `spec.healthCheckNodePort: Forbidden: field is immutable`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next := newService(t, test.old), newService(t, test.next)

@@ -267,6 +267,9 @@ func validateServiceUpdate(_ *resource.Request, s, old *corev1.Service) field.Er
 	errs = append(errs, found...)
 	errs = append(errs, validateSourceRangesAnnotation(s, old)...)
 	errs = append(errs, validateLoadBalancerClassUpdate(&s.Spec, &old.Spec, field.NewPath("spec"))...)
+	if needsHealthCheckPort(&old.Spec) && needsHealthCheckPort(&s.Spec) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
+	}
 	if len(found) == 0 && hasClusterIPType(&old.Spec) && hasClusterIPType(&s.Spec) {
 		errs = append(errs, validateClusterIPsUpdate(s, old, field.NewPath("spec"))...)
 	}
