@@ -105,7 +105,7 @@ func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) fi
 func (v *policy) validateAnnotations(p *field.Path, name string, annotations []admissionv1.AuditAnnotation) field.ErrorList {
 	var errs field.ErrorList
 	if len(annotations) > maxAuditAnnotations {
-		errs = append(errs, field.Invalid(p, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
+		errs = append(errs, field.Invalid(p, rule.Shown(annotations), fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
 	}
 	keys := sets.New[string]()
 	for i, a := range annotations {

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // validateHierarchy checks what the templates of a workload promise together:
@@ -23,7 +25,7 @@ func validateHierarchy(p *field.Path, s *schedulingv1beta1.WorkloadSpec) field.E
 	errs := repeatedNames(composites, s.CompositePodGroupTemplates, names)
 	for i := range s.CompositePodGroupTemplates {
 		if depth(&s.CompositePodGroupTemplates[i]) >= schedulingv1beta1.WorkloadMaxTreeDepth {
-			errs = append(errs, field.Invalid(composites.Index(i), s.CompositePodGroupTemplates[i].CompositePodGroupTemplates,
+			errs = append(errs, field.Invalid(composites.Index(i), rule.Shown(s.CompositePodGroupTemplates[i].CompositePodGroupTemplates),
 				fmt.Sprintf("maximum template hierarchy depth is %d", schedulingv1beta1.WorkloadMaxTreeDepth)))
 		}
 	}

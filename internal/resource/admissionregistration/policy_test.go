@@ -1,0 +1,35 @@
+package admissionregistration_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/admissionregistration"
+)
+
+// Too many annotations are shown by the names that messages have for fields.
+func TestTooManyAuditAnnotations(t *testing.T) {
+	policy := &admissionv1.ValidatingAdmissionPolicy{}
+	policy.Name = "p"
+	policy.Spec.MatchConstraints = &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+		RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+		},
+	}}}
+	for i := range 21 {
+		policy.Spec.AuditAnnotations = append(policy.Spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: fmt.Sprint("k", i), ValueExpression: "'x'"})
+	}
+	r := admissionregistration.ValidatingAdmissionPolicies()
+	r.Hub().Default(policy)
+	errs := resource.BeforeCreate(r, &resource.Request{Now: time.Unix(0, 0)}, policy)
+	const want = `spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"'x'"},`
+	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want) || !strings.HasSuffix(errs[0].Error(), "must not have more than 20 auditAnnotations") {
+		t.Errorf("%v, want %s", errs, want)
+	}
+}
