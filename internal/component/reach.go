@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -78,7 +79,11 @@ func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source
 		}
 		config.GetClientCertificate = own.GetClientCertificate
 	}
-	return connect.New(connect.Config{KubeletTLS: config, Objects: source}), nil
+	features, err := feature.Parse(f.FeatureGates)
+	if err != nil {
+		return nil, err
+	}
+	return connect.New(connect.Config{KubeletTLS: config, Objects: source, Features: features}), nil
 }
 
 // readAuthorities reads the certificates of the PEM file that a flag names.

@@ -26,6 +26,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // Config says how kubelets, pods and services are reached.
@@ -36,6 +37,8 @@ type Config struct {
 	// nil is InternalIP, Hostname, InternalDNS, ExternalDNS, ExternalIP.
 	AddressTypes []corev1.NodeAddressType
 	Objects      objects.Source
+	// Features are those that are on; nil is what is on by default.
+	Features *feature.Set
 	// Dial connects to nodes and pods; nil is the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -56,6 +59,7 @@ type Connector struct {
 	nodes     objects.Reader[*corev1.Node]
 	services  objects.Reader[*corev1.Service]
 	slices    objects.Reader[*discoveryv1.EndpointSlice]
+	features  *feature.Set
 }
 
 // New makes a connector.
@@ -86,6 +90,7 @@ func New(c Config) *Connector {
 		nodes:     objects.Of[*corev1.Node](c.Objects, objects.Nodes),
 		services:  objects.Of[*corev1.Service](c.Objects, objects.Services),
 		slices:    objects.Of[*discoveryv1.EndpointSlice](c.Objects, endpointSlices),
+		features:  c.Features,
 	}
 }
 
@@ -94,7 +99,7 @@ func (c *Connector) Options(info *apirequest.RequestInfo, r *http.Request) (runt
 	q := query(r.URL.Query())
 	switch info.Subresource {
 	case "log":
-		return q.logOptions()
+		return q.logOptions(info.Name, c.features.Enabled("PodLogsQuerySplitStreams"))
 	case "exec":
 		return q.execOptions(), nil
 	case "attach":

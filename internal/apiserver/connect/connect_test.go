@@ -67,10 +67,14 @@ func TestLogOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = query(values).logOptions()
+		_, err = query(values).logOptions("web", true)
 		if (err == nil) != (message == "") || err != nil && !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	_, err := query(url.Values{"stream": {"Stdout"}}).logOptions("web", false)
+	if want := `PodLogOptions "web" is invalid: stream: Forbidden: may not be specified`; err == nil || err.Error() != want {
+		t.Errorf("streams, turned off: %v, want %s", err, want)
 	}
 }
 

@@ -79,7 +79,9 @@ func (q query) portForwardOptions() (*corev1.PodPortForwardOptions, error) {
 	return o, nil
 }
 
-func (q query) logOptions() (*corev1.PodLogOptions, error) {
+// logOptions reads what is wanted of a pod's log. Only where split is set may
+// it be one of the streams (KEP-3288).
+func (q query) logOptions(pod string, split bool) (*corev1.PodLogOptions, error) {
 	o := &corev1.PodLogOptions{
 		TypeMeta:  typeMeta("PodLogOptions"),
 		Container: q.text("container"), Follow: q.is("follow"), Previous: q.is("previous"), Timestamps: q.is("timestamps"),
@@ -105,13 +107,13 @@ func (q query) logOptions() (*corev1.PodLogOptions, error) {
 	if text := q.text("stream"); text != "" {
 		o.Stream = &text
 	}
-	if errs := validateLogOptions(o); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, "", errs)
+	if errs := validateLogOptions(o, split); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, pod, errs)
 	}
 	return o, nil
 }
 
-func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
+func validateLogOptions(o *corev1.PodLogOptions, split bool) field.ErrorList {
 	var errs field.ErrorList
 	if o.TailLines != nil && *o.TailLines < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0").WithOrigin("minimum"))
@@ -125,16 +127,20 @@ func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
-	if o.Stream != nil {
-		switch *o.Stream {
-		case corev1.LogStreamAll:
-		case corev1.LogStreamStdout, corev1.LogStreamStderr:
-			if o.TailLines != nil {
-				errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
-			}
-		default:
-			errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
+	if o.Stream == nil {
+		return errs
+	}
+	if !split {
+		return append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
+	}
+	switch *o.Stream {
+	case corev1.LogStreamAll:
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		if o.TailLines != nil {
+			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
 		}
+	default:
+		errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
 	}
 	return errs
 }
