@@ -1,10 +1,6 @@
 package apiserver
 
 import (
-	"net/http"
-	"slices"
-	"sync/atomic"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -64,35 +60,4 @@ func (q *request) closeUnauthenticated() {
 	if q.http.ProtoMajor == 2 {
 		q.w.Header().Set("Connection", "close")
 	}
-}
-
-// inFlight counts requests that are being served.
-type inFlight struct {
-	limit   int64
-	current atomic.Int64
-}
-
-// enter counts the request until release is called, or refuses it because
-// too many are being served. Cluster admins are never refused.
-func (q *request) enter() (release func(), err error) {
-	class := &q.server.reading
-	if isMutating(q.http.Method) {
-		class = &q.server.mutating
-	}
-	if class.current.Add(1) > class.limit && !slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup) {
-		class.current.Add(-1)
-		q.dropped = true
-		q.w.Header().Set("Retry-After", "1")
-		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
-	}
-	return func() { class.current.Add(-1) }, nil
-}
-
-// InFlight is how many reading and changing requests are being served now.
-func (s *Server) InFlight() (reading, mutating int64) {
-	return s.reading.current.Load(), s.mutating.current.Load()
-}
-
-func isMutating(method string) bool {
-	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }

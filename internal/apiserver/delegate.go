@@ -21,6 +21,9 @@ func (q *request) delegate(gv schema.GroupVersion) bool {
 	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
 	defer unhook()
 	q.ctx = ctx
+	if q.info.Verb == "watch" {
+		q.leave() // the other server does the work
+	}
 	q.handOver(h)
 	return true
 }

@@ -31,6 +31,11 @@ func (q *request) fail(err error) {
 		http.Error(q.w, err.Error(), q.code)
 		return
 	}
+	if errors.Is(err, errTooManyRequests) {
+		q.code = http.StatusTooManyRequests
+		http.Error(q.w, err.Error(), q.code)
+		return
+	}
 	status := statusOf(err)
 	if status.Code == http.StatusInternalServerError {
 		klog.FromContext(q.ctx).Error(err, "Request failed", "verb", q.info.Verb, "uri", q.http.RequestURI)

@@ -37,6 +37,8 @@ type request struct {
 	user   user.Info
 	now    time.Time
 
+	turn turn
+
 	endpoint *endpoint
 	sub      *resource.Subresource // nil for the object itself
 
@@ -62,7 +64,7 @@ type Answered struct {
 	Read    int // bytes of the request's body
 	DryRun  bool
 	Apply   bool
-	// Elsewhere is how long users' webhooks took.
+	// Elsewhere is how long the request waited for its turn and users' webhooks took.
 	Elsewhere time.Duration
 	// Dropped says that the server refused the request to protect itself.
 	Dropped bool
@@ -165,8 +167,9 @@ func (q *request) answered() Answered {
 		DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun="),
 		Apply:  q.info.Verb == "patch" && q.applies(),
 	}
+	a.Elsewhere = q.turn.flow.Waited
 	if q.webhooks != nil {
-		a.Elsewhere = q.webhooks.MutatingWebhookTracker.GetLatency() + q.webhooks.ValidatingWebhookTracker.GetLatency()
+		a.Elsewhere += q.webhooks.MutatingWebhookTracker.GetLatency() + q.webhooks.ValidatingWebhookTracker.GetLatency()
 	}
 	if a.Known && q.endpoint.version.Deprecated != "" {
 		a.Deprecated = true
@@ -215,12 +218,12 @@ func (q *request) serve(longRunning bool) error {
 	}
 	if longRunning {
 		defer q.server.beginLongRunning(&q.info)()
-	} else {
-		release, err := q.enter()
-		if err != nil {
+	}
+	if !longRunning || q.info.Verb == "watch" {
+		if err := q.enter(); err != nil {
 			return err
 		}
-		defer release()
+		defer q.leave()
 	}
 	if err := q.authorize(); err != nil {
 		return err

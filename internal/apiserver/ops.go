@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/version"
@@ -46,6 +47,10 @@ func (s *Server) addOperations() {
 	for path, checks := range map[string][]health.Check{"/healthz": append(live, s.Checks...), "/livez": live, "/readyz": ready} {
 		h := health.Handler(path, s.noted(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
+	}
+	if s.Fairness != nil {
+		s.Metrics.MustRegister(metrics.FlowUses(s.Fairness.Use))
+		handlers[fairness.DumpPath] = s.Fairness.Dumps()
 	}
 	maps.Copy(handlers, s.Handlers)
 	s.Handlers = handlers

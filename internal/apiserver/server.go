@@ -35,6 +35,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
+	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -82,8 +83,10 @@ type Config struct {
 	// Aggregated finds the servers behind APIServices; nil knows none.
 	Aggregated Aggregated
 
-	// MaxInFlight and MaxMutatingInFlight bound the requests that are served
-	// at a time, long-running ones aside; 0 is upstream's default.
+	// Fairness decides whose request is served when; nil bounds the requests
+	// that are served at a time by MaxInFlight and MaxMutatingInFlight,
+	// long-running ones aside: 0 is upstream's default, below is no bound.
+	Fairness                         *fairness.Controller
 	MaxInFlight, MaxMutatingInFlight int
 	// RequestTimeout bounds every request that is not long-running; 0 is a minute.
 	RequestTimeout time.Duration

@@ -59,6 +59,7 @@ func (q *request) watch() error {
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
 		count:    q.server.Metrics.Watches.Of(q.info.APIGroup, q.info.APIVersion, q.info.Resource),
+		begun:    q.leave,
 	}
 	start, err := q.watchStart(options)
 	if err != nil {
@@ -110,6 +111,7 @@ type watcher struct {
 	stream   eventStream
 	frames   []byte // what is to be sent next
 	count    metrics.Watched
+	begun    func() // told when the initial events are sent
 }
 
 // batchSize is how many bytes of events are gathered for one write.
@@ -127,6 +129,7 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 		}
 	}
 	start.initial = nil
+	w.begun()
 
 	var wake chan struct{}
 	if w.marks {

@@ -26,6 +26,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
+	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	apihealth "github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
@@ -61,6 +62,7 @@ type APIServer struct {
 	// auditBackend is where the events of requests go, or nil.
 	auditBackend k8saudit.Backend
 	managers     *apply.Managers
+	fairness     *fairness.Controller // nil if it is turned off
 	// turnedOn and turnedOff are what --runtime-config changes of the versions
 	// that are served.
 	turnedOn, turnedOff []schema.GroupVersion
@@ -227,13 +229,14 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	a.fairness = a.newFairness()
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer.Rules, Audit: auditor, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
-		MaxInFlight: f.MaxRequestsInFlight, MaxMutatingInFlight: f.MaxMutatingInFlight, RequestTimeout: f.RequestTimeout,
+		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout,
 		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
 		Components: f.Components,
 	}); err != nil {
@@ -289,6 +292,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("make the default objects: %w", err)
 		}
+		keepFlowSchemas := a.followFlowSchemas()
 		g.Go(func() error { return a.services.Run(ctx) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
 		defined := make(chan struct{})
@@ -301,7 +305,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		case <-defined:
 		}
 		g.Go(func() error { return a.aggregated.Run(ctx, a.server) })
-		g.Go(func() error { return a.keepFlowSchemas(ctx) })
+		g.Go(func() error { return keepFlowSchemas(ctx) })
 		close(a.ready)
 		return a.server.Run(ctx, listener, a.tls)
 	})

@@ -58,6 +58,7 @@ type APIServerFlags struct {
 	AllowPrivileged     bool
 	MaxRequestsInFlight int
 	MaxMutatingInFlight int
+	PriorityAndFairness bool
 	RequestTimeout      time.Duration
 	EventTTL            time.Duration
 	RuntimeConfig       []string
@@ -87,6 +88,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		AllowPrivileged:       true,
 		MaxRequestsInFlight:   400,
 		MaxMutatingInFlight:   200,
+		PriorityAndFairness:   true,
 		RequestTimeout:        time.Minute,
 		EventTTL:              time.Hour,
 		EndpointReconciler:    "lease",
@@ -125,8 +127,9 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.ServiceAccountExtend, "service-account-extend-token-expiration", f.ServiceAccountExtend, "let pods' tokens for the API server live a year")
 	fs.StringSliceVar(&f.APIAudiences, "api-audiences", f.APIAudiences, "audiences of this server; the default is the issuers")
 	fs.BoolVar(&f.AllowPrivileged, "allow-privileged", f.AllowPrivileged, "allow privileged containers")
-	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; 0 is no limit")
-	fs.IntVar(&f.MaxMutatingInFlight, "max-mutating-requests-inflight", f.MaxMutatingInFlight, "most writing requests at a time; 0 is no limit")
+	fs.BoolVar(&f.PriorityAndFairness, "enable-priority-and-fairness", f.PriorityAndFairness, "divide what --max-requests-inflight and --max-mutating-requests-inflight allow together by flow schemas and priority levels")
+	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; without priority and fairness, 0 is no limit")
+	fs.IntVar(&f.MaxMutatingInFlight, "max-mutating-requests-inflight", f.MaxMutatingInFlight, "most writing requests at a time; without priority and fairness, 0 is no limit")
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long a request other than a watch may take")
 	fs.DurationVar(&f.EventTTL, "event-ttl", f.EventTTL, "how long events are kept")
 	fs.StringSliceVar(&f.RuntimeConfig, "runtime-config", f.RuntimeConfig, "API groups and versions to turn on or off, as apps/v1=false")
@@ -164,6 +167,7 @@ func (f *APIServerFlags) Validate() error {
 	if (f.KubeletCertFile == "") != (f.KubeletKeyFile == "") {
 		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together: give both or neither"))
 	}
+	errs = append(errs, f.validateInFlight()...)
 	return errors.Join(errs...)
 }
 

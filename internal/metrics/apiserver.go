@@ -15,6 +15,7 @@ type APIServer struct {
 	Admission *Admission
 	Store     *Store
 	Checks    *Checks
+	Fairness  *Fairness
 	// Unavailable counts how often an APIService became unavailable, by name
 	// and reason.
 	Unavailable *prometheus.CounterVec
@@ -25,6 +26,7 @@ func NewAPIServer() *APIServer {
 	r := newRegistry(ofAPIServer)
 	return &APIServer{
 		Registry: r, Requests: newRequests(r), Watches: newWatches(r), Access: newAccess(r), Admission: newAdmission(r), Store: newStore(r), Checks: NewChecks(),
+		Fairness:    newFairness(r),
 		Unavailable: r.counter("aggregator_unavailable_apiservice_total", alpha+"Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", "name", "reason"),
 	}
 }

@@ -43,6 +43,11 @@ func Reconcile(ctx context.Context, source objects.Source, w Writer, o Options) 
 	if err != nil {
 		return err
 	}
+	return ensure(ctx, source, w, all)
+}
+
+// ensure has all objects as they are wanted.
+func ensure(ctx context.Context, source objects.Source, w Writer, all []wanted) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writesInFlight)
 	for _, want := range all {
@@ -116,17 +121,8 @@ func reconcile(have, want resource.Object) (next resource.Object, recreate bool)
 		}
 		changed := mergeMeta(n, want)
 		return ifChanged(n, mergeSubjects(&n.Subjects, want.Subjects) || changed), false
-	case *flowcontrolv1.FlowSchema:
-		n := have.DeepCopy()
-		n.Spec = want.(*flowcontrolv1.FlowSchema).Spec
-		return ifChanged(n, autoUpdated(have) && !equality.Semantic.DeepEqual(n.Spec, have.Spec)), false
-	case *flowcontrolv1.PriorityLevelConfiguration:
-		n := have.DeepCopy()
-		n.Spec = want.(*flowcontrolv1.PriorityLevelConfiguration).Spec
-		if n.Spec.Limited != nil && have.Spec.Limited != nil && n.Spec.Limited.BorrowingLimitPercent == nil {
-			n.Spec.Limited.BorrowingLimitPercent = have.Spec.Limited.BorrowingLimitPercent
-		}
-		return ifChanged(n, autoUpdated(have) && !equality.Semantic.DeepEqual(n.Spec, have.Spec)), false
+	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
+		return reconcileFlowControl(have, want), false
 	case *apiregistrationv1.APIService:
 		n := have.DeepCopy()
 		n.Spec = want.(*apiregistrationv1.APIService).Spec
@@ -151,10 +147,6 @@ func ifChanged(n resource.Object, changed bool) resource.Object {
 		return n
 	}
 	return nil
-}
-
-func autoUpdated(o resource.Object) bool {
-	return o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] == "true"
 }
 
 // mergeMeta adds the wanted labels and annotations that are missing.

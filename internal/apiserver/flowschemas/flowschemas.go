@@ -1,11 +1,13 @@
-// Package flowschemas says in the status of each FlowSchema whether the
-// priority level that it refers to exists (condition Dangling, KEP-1040).
+// Package flowschemas follows FlowSchemas and priority levels (KEP-1040): it
+// says in the status of each schema whether the level that it refers to exists
+// (condition Dangling), and tells whoever classifies requests.
 package flowschemas
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -32,11 +34,26 @@ const (
 // retry is when conditions that could not be written are tried again.
 const retry = 5 * time.Second
 
-// Watcher keeps the conditions. All fields are required.
+// Watcher keeps the conditions. Fields without a comment that says otherwise
+// are required.
 type Watcher struct {
 	Cache    *watchcache.Cache
 	Managers apiserver.FieldManagers
 	Clock    clock.PassiveClock
+	// Classify is told of all objects after each change; nil tells nobody. The
+	// objects are the cache's and must not be changed.
+	Classify func([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration)
+}
+
+// Tell tells Classify what there is now. The cache must be synced.
+func (w *Watcher) Tell() {
+	if w.Classify == nil {
+		return
+	}
+	cached := objects.Cache{Cache: w.Cache}
+	w.Classify(
+		slices.Collect(objects.Of[*flowcontrolv1.FlowSchema](cached, objects.FlowSchemas).All("")),
+		slices.Collect(objects.Of[*flowcontrolv1.PriorityLevelConfiguration](cached, objects.PriorityLevels).All("")))
 }
 
 // Run looks at all FlowSchemas whenever one of them or a priority level
@@ -62,6 +79,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			case <-changed:
 			case <-again.C:
 			}
+			w.Tell()
 			if !w.sync(ctx, schemas, levels) {
 				again.Reset(retry)
 			}

@@ -1,0 +1,117 @@
+package bootstrap
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// fresh is a writer over the objects of a fresh server.
+func fresh(t *testing.T) *memoryWriter {
+	t.Helper()
+	w := &memoryWriter{Memory: objects.NewMemory()}
+	for _, want := range flowControl() {
+		want.obj.SetGeneration(1)
+		w.Put(want.storagePath, want.obj)
+	}
+	return w
+}
+
+func TestFlowControlIsKept(t *testing.T) {
+	annotate := func(value string) func(*flowcontrolv1.PriorityLevelConfiguration) {
+		return func(l *flowcontrolv1.PriorityLevelConfiguration) {
+			if l.Annotations = nil; value != "" {
+				l.Annotations = map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: value}
+			}
+		}
+	}
+	edit := func(l *flowcontrolv1.PriorityLevelConfiguration) {
+		l.Spec.Limited = l.Spec.Limited.DeepCopy()
+		l.Spec.Limited.NominalConcurrencyShares = ptr.To[int32](7)
+	}
+	edited := func(l *flowcontrolv1.PriorityLevelConfiguration) { edit(l); l.Generation = 2 }
+	for _, test := range []struct {
+		name           string
+		level          string
+		change         []func(*flowcontrolv1.PriorityLevelConfiguration)
+		shares         int32
+		annotation     string
+		updates, drops int
+	}{
+		{"nothing was changed", "system", nil, 30, "true", 0, 0},
+		{"a suggested one that is kept up to date", "system", []func(*flowcontrolv1.PriorityLevelConfiguration){edited}, 30, "true", 1, 0},
+		{"a suggested one that users control", "system", []func(*flowcontrolv1.PriorityLevelConfiguration){edited, annotate("false")}, 7, "false", 0, 0},
+		{"a suggested one that users changed", "system", []func(*flowcontrolv1.PriorityLevelConfiguration){edited, annotate("")}, 7, "false", 1, 0},
+		{"a suggested one that nobody changed", "system", []func(*flowcontrolv1.PriorityLevelConfiguration){edit, annotate("")}, 30, "true", 1, 0},
+		{"a mandatory one, whoever controls it", "catch-all", []func(*flowcontrolv1.PriorityLevelConfiguration){edited, annotate("false")}, 5, "true", 1, 0},
+		{"one of another release", "of-old", nil, 0, "", 0, 1},
+		{"one of the users", "of-users", []func(*flowcontrolv1.PriorityLevelConfiguration){annotate("")}, 30, "", 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := fresh(t)
+			levels := objects.Of[*flowcontrolv1.PriorityLevelConfiguration](w.Memory, objects.PriorityLevels)
+			l, ok := levels.Get("", test.level)
+			if !ok {
+				l, _ = levels.Get("", "system")
+			}
+			l = l.DeepCopy()
+			l.Name = test.level
+			for _, change := range test.change {
+				change(l)
+			}
+			w.Put(objects.PriorityLevels, l)
+			for range 2 { // the second time, nothing is left to do
+				if err := ensure(t.Context(), w.Memory, w, flowControl()); err != nil {
+					t.Fatal(err)
+				}
+				if err := removeUnknown(t.Context(), w.Memory, w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w.created != 0 || w.updated != test.updates || w.deleted != test.drops {
+				t.Errorf("%d created, %d updated, %d deleted, want %d updated, %d deleted", w.created, w.updated, w.deleted, test.updates, test.drops)
+			}
+			got, ok := levels.Get("", test.level)
+			if !ok {
+				if test.drops == 0 {
+					t.Error("it is gone")
+				}
+				return
+			}
+			if shares := *got.Spec.Limited.NominalConcurrencyShares; shares != test.shares || got.Annotations[flowcontrolv1.AutoUpdateAnnotationKey] != test.annotation {
+				t.Errorf("%d shares and %v, want %d and %q", shares, got.Annotations, test.shares, test.annotation)
+			}
+		})
+	}
+}
+
+func TestDeletedFlowSchemasComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fresh(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- KeepFlowControl(ctx, w.Memory, w) }()
+		synctest.Wait()
+		for _, name := range []string{"exempt", "service-accounts"} {
+			w.Memory.Delete(objects.FlowSchemas, "", name)
+		}
+		time.Sleep(keepPeriod)
+		synctest.Wait()
+		schemas := objects.Of[*flowcontrolv1.FlowSchema](w.Memory, objects.FlowSchemas)
+		for _, name := range []string{"exempt", "service-accounts"} {
+			if _, ok := schemas.Get("", name); !ok {
+				t.Errorf("%s did not come back", name)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
