@@ -81,11 +81,22 @@ func eachResult(a *resourcev1.AllocationResult, visit func(*resourcev1.DeviceReq
 	}
 }
 
-// dropFromAllocation clears in a claim's allocation what belongs to features
-// that are off.
-func dropFromAllocation(features *feature.Set, a, old *resourcev1.AllocationResult) {
-	if a != nil {
-		feature.Drop(features, allocationFields, a, old)
+// statusFields are those of what drivers tell about a claim's devices.
+var statusFields = []feature.Field[resourcev1.ResourceClaimStatus]{
+	among("DRAConsumableCapacity", func(s *resourcev1.ResourceClaimStatus, visit func(*resourcev1.AllocatedDeviceStatus)) {
+		for i := range s.Devices {
+			visit(&s.Devices[i])
+		}
+	}, func(d *resourcev1.AllocatedDeviceStatus) bool { return d.ShareID != nil },
+		func(d *resourcev1.AllocatedDeviceStatus) { d.ShareID = nil }),
+}
+
+// dropFromStatus clears in a claim's status what belongs to features that are
+// off, unless it was used before.
+func dropFromStatus(features *feature.Set, s, old *resourcev1.ResourceClaimStatus) {
+	feature.Drop(features, statusFields, s, old)
+	if s.Allocation != nil {
+		feature.Drop(features, allocationFields, s.Allocation, old.Allocation)
 	}
 }
 

@@ -101,3 +101,46 @@ func TestDerivedAttributes(t *testing.T) {
 		t.Error(errs)
 	}
 }
+
+// The same goes for what a claim was given, unless the claim has it already.
+func TestDroppedFromStatus(t *testing.T) {
+	const status = `{allocation: {allocationTimestamp: "2026-01-01T00:00:00Z", devices: {results: [{request: r, driver: d.example, pool: p, device: a,
+		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e, consumedCapacity: {m: 1}, tolerations: [{operator: Exists}],
+		bindingConditions: [a], bindingFailureConditions: [b]}]}}, devices: [{driver: d.example, pool: p, device: a,
+		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e}]}`
+	const off = "-DRAConsumableCapacity -DRADeviceTaints -DRADeviceBindingConditions"
+	for name, test := range map[string]struct {
+		gates string
+		again bool // what is written is there already
+		want  int  // how often one of the fields is there
+	}{
+		"on":            {want: 7},
+		"off":           {gates: off},
+		"as before":     {gates: off, again: true, want: 7},
+		"taints alone":  {gates: "-DRADeviceTaints", want: 6},
+		"sharing alone": {gates: "-DRAConsumableCapacity", want: 4},
+	} {
+		old := &resourcev1.ResourceClaim{}
+		old.Name, old.Namespace, old.ResourceVersion = "c", "n", "1"
+		old.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c"}}}
+		claim := old.DeepCopy()
+		for _, s := range map[bool][]*resourcev1.ResourceClaimStatus{false: {&claim.Status}, true: {&claim.Status, &old.Status}}[test.again] {
+			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(status, "\t", " ")), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := devices.ResourceClaims()
+		resource.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.Request{Now: time.Unix(0, 0), Features: turnedOn(t, test.gates)}, claim, old)
+		raw, err := yaml.Marshal(claim.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, field := range []string{"allocationTimestamp", "shareID", "consumedCapacity", "tolerations", "bindingConditions", "bindingFailureConditions"} {
+			got += strings.Count(string(raw), field+":")
+		}
+		if got != test.want {
+			t.Errorf("%s: %d fields, want %d in %s", name, got, test.want, raw)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func ResourceClaims() *resource.Resource {
 		StatusKeepsMetadata: true,
 		PrepareStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) {
 			forgetReleased(r, c, old)
-			dropFromAllocation(r.Features, c.Status.Allocation, old.Status.Allocation)
+			dropFromStatus(r.Features, &c.Status, &old.Status)
 		},
 		ValidateStatus: func(r *resource.Request, c, old *resourcev1.ResourceClaim) field.ErrorList {
 			errs := validateAdminResults(r, c.Status.Allocation, old.Status.Allocation)
