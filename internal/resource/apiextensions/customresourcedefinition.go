@@ -1,8 +1,11 @@
 package apiextensions
 
 import (
+	"slices"
+
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -26,7 +29,27 @@ func CustomResourceDefinitions() *resource.Resource {
 		Validate:                  validate,
 		UpdateValidatesAlone:      true,
 		ValidateUpdate:            validateUpdate,
-		ValidateStatus:            validateStatus,
-		Warnings:                  warnings,
+		PrepareStatus: func(r *resource.Request, c, old *apiextensionsv1.CustomResourceDefinition) {
+			feature.Drop(r.Features, statusFields, &c.Status, &old.Status)
+		},
+		ValidateStatus: validateStatus,
+		Warnings:       warnings,
 	})
 }
+
+// statusFields are the parts of a status that belong to features which can be
+// turned off: which generation of the definition it is about.
+var statusFields = []feature.Field[apiextensionsv1.CustomResourceDefinitionStatus]{{
+	Gate: "CRDObservedGenerationTracking",
+	Used: func(s *apiextensionsv1.CustomResourceDefinitionStatus) bool {
+		return s.ObservedGeneration != 0 || slices.ContainsFunc(s.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return c.ObservedGeneration != 0
+		})
+	},
+	Clear: func(s *apiextensionsv1.CustomResourceDefinitionStatus) {
+		s.ObservedGeneration = 0
+		for i := range s.Conditions {
+			s.Conditions[i].ObservedGeneration = 0
+		}
+	},
+}}
