@@ -232,12 +232,15 @@ func TestProxy(t *testing.T) {
 		{"services", "web:81", `no service port "81" found for service "web"`},
 		{"services", "missing", `services "missing" not found`},
 		{"pods", "a:b:c:d", `invalid pod request "a:b:c:d"`},
+		{"pods", "waiting", "address not allowed"},
 	} {
 		if _, err := request(c, test.resource, test.name, "proxy", "/"); err == nil || !strings.Contains(err.Error(), test.message) {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
-	if checkProxied("169.254.169.254") == nil || checkProxied("10.0.0.1") != nil {
-		t.Error("link-local addresses are proxied, or others are not")
+	for host, proxied := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "169.254.169.254": false, "127.0.0.1": false, "::1": false, "0.0.0.0": false, "localhost": false, "": false} {
+		if err := checkProxied(t.Context(), host); proxied != (err == nil) {
+			t.Errorf("%q is proxied: %v, want %v", host, err == nil, proxied)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -31,12 +32,12 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail fu
 	transport := c.direct
 	switch info.Resource {
 	case "pods":
-		u, err = c.podURL(info.Namespace, name, port)
+		u, err = c.podURL(r.Context(), info.Namespace, name, port)
 	case "services":
 		u, err = c.serviceURL(info.Namespace, name, port)
 	case "nodes":
 		var kubelet bool
-		if u, kubelet, err = c.nodeURL(name, port); kubelet {
+		if u, kubelet, err = c.nodeURL(r.Context(), name, port); kubelet {
 			transport, scheme = c.kubelets, "https"
 		}
 	default:
@@ -48,9 +49,6 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail fu
 	if u.Scheme = scheme; scheme == "" {
 		u.Scheme = "http"
 	}
-	if err := checkProxied(u.Hostname()); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
 	u.Path, u.RawQuery = proxyPath(info), r.URL.RawQuery
 	handler := proxy.NewUpgradeAwareHandler(u, transport, true, false, responder(fail))
 	handler.UseLocationHost = false
@@ -59,16 +57,37 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail fu
 
 var errNotProxied = errors.New("address not allowed")
 
-// checkProxied keeps clients from reaching what only this machine should.
-func checkProxied(host string) error {
-	ip := net.ParseIP(host)
-	if ip != nil && (ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsInterfaceLocalMulticast()) {
-		return errNotProxied
+// checkProxied keeps clients from reaching what only this machine should: hosts
+// at addresses that are not of one host for all to reach, such as loopback and
+// link-local ones, and pods that have no address. Services need no check, as
+// such addresses are not allowed in EndpointSlices.
+func checkProxied(ctx context.Context, host string) error {
+	if ip := net.ParseIP(host); ip != nil {
+		return checkAddress(ip)
+	}
+	if host == "" {
+		return apierrors.NewBadRequest(errNotProxied.Error())
+	}
+	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	for _, a := range addresses {
+		if err := checkAddress(a.IP); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (c *Connector) podURL(namespace, name, port string) (*url.URL, error) {
+func checkAddress(ip net.IP) error {
+	if !ip.IsGlobalUnicast() {
+		return apierrors.NewBadRequest(errNotProxied.Error())
+	}
+	return nil
+}
+
+func (c *Connector) podURL(ctx context.Context, namespace, name, port string) (*url.URL, error) {
 	pod, ok := c.pods.Get(namespace, name)
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
@@ -76,8 +95,8 @@ func (c *Connector) podURL(namespace, name, port string) (*url.URL, error) {
 	if port == "" {
 		port = firstPort(pod)
 	}
-	if pod.Status.PodIP == "" {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available: pod %q has no IP yet", name))
+	if err := checkProxied(ctx, pod.Status.PodIP); err != nil {
+		return nil, err
 	}
 	if port == "" {
 		return &url.URL{Host: hostOnly(pod.Status.PodIP)}, nil
@@ -145,13 +164,16 @@ func servicePort(s *corev1.Service, port string) (string, error) {
 
 // nodeURL is the address of a node's port; kubelet says that it is the
 // kubelet's.
-func (c *Connector) nodeURL(name, port string) (u *url.URL, kubelet bool, err error) {
+func (c *Connector) nodeURL(ctx context.Context, name, port string) (u *url.URL, kubelet bool, err error) {
 	u, err = c.kubeletURL(name)
 	if err != nil {
 		return nil, false, err
 	}
 	if port == "" || port == u.Port() {
 		return u, true, nil
+	}
+	if err := checkProxied(ctx, u.Hostname()); err != nil {
+		return nil, false, err
 	}
 	return &url.URL{Host: net.JoinHostPort(u.Hostname(), port)}, false, nil
 }
