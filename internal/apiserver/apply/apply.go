@@ -157,22 +157,25 @@ func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
 }
 
 // resetFields are those that an endpoint ignores, so that nobody comes to own
-// them by it: the status in a write of the object, all but the status in a
-// write of the status.
+// them by it: the status in a write of the object or of a namespace's
+// finalizers, the spec in a write of the status, and with it the metadata of
+// custom resources.
 func resetFields(k apiserver.ManagedKind) map[fieldpath.APIVersion]fieldpath.Filter {
-	ignored := ""
+	ignored := fieldpath.NewSet()
 	switch {
-	case k.Subresource == "" && k.Resource.Subresource("status") != nil:
-		ignored = "status"
+	case k.Subresource == "" && k.Resource.Subresource("status") != nil, k.Subresource == "finalize":
+		ignored.Insert(fieldpath.MakePathOrDie("status"))
 	case k.Subresource == "status":
-		ignored = "spec"
+		ignored.Insert(fieldpath.MakePathOrDie("spec"))
+		if k.Version.Coerce != nil {
+			ignored.Insert(fieldpath.MakePathOrDie("metadata"))
+		}
 	default:
 		return nil
 	}
-	set := fieldpath.NewSet(fieldpath.MakePathOrDie(ignored))
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for i := range k.Resource.Versions {
-		filters[fieldpath.APIVersion(k.Resource.Versions[i].GroupVersion.String())] = fieldpath.NewExcludeSetFilter(set)
+		filters[fieldpath.APIVersion(k.Resource.Versions[i].GroupVersion.String())] = fieldpath.NewExcludeSetFilter(ignored)
 	}
 	return filters
 }

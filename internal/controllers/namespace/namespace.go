@@ -140,7 +140,9 @@ func (c *namespaces) sync(ctx context.Context, key string) error {
 		return c.unfinished(ctx, ns, content, discoveryErr, left)
 	}
 	c.remember(key, nil)
-	if merge(&ns.Status, conditions(nil, left), time.Now()) && len(cached.Status.Conditions) > 0 {
+	// Who sees nothing of the namespace any more needs no conditions.
+	seen := len(cached.Status.Conditions) > 0 || len(ns.Spec.Finalizers) > 1
+	if seen && merge(&ns.Status, conditions(nil, left), time.Now()) {
 		if ns, err = c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
 			return gone(err)
 		}
