@@ -26,6 +26,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccounttoken"
+	"github.com/coracle-io/coracle/internal/controllers/servicecidr"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/tokencleaner"
@@ -65,6 +66,7 @@ func Controllers() []controller.Descriptor {
 		endpoints.Descriptor,
 		endpointslice.Descriptor,
 		endpointslicemirroring.Descriptor,
+		servicecidr.Descriptor,
 		podgc.Descriptor,
 		resourcequota.Descriptor,
 		policystatus.Descriptor,
