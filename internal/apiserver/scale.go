@@ -7,9 +7,11 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
@@ -90,7 +92,7 @@ func (q *request) scaleReplacement() (*change, codec.Output, error) {
 		return nil, o, err
 	}
 	return &change{options: options, uid: scale.UID, next: func(current *watchcache.Entry) (resource.Object, error) {
-		return q.scaled(scale, current, options.FieldManager)
+		return q.scaled(scale.DeepCopy(), current, options)
 	}}, o, nil
 }
 
@@ -99,7 +101,8 @@ func (q *request) scalePatch() (*change, codec.Output, error) {
 	if err != nil {
 		return nil, o, err
 	}
-	return &change{options: updateOptionsOf(p.options), next: func(current *watchcache.Entry) (resource.Object, error) {
+	options := updateOptionsOf(p.options)
+	return &change{options: options, next: func(current *watchcache.Entry) (resource.Object, error) {
 		scale, err := q.patchedScale(p, scaleOf(q.sub, current.Object))
 		if err != nil {
 			return nil, err
@@ -107,7 +110,7 @@ func (q *request) scalePatch() (*change, codec.Output, error) {
 		if err := q.checkName(scale); err != nil {
 			return nil, err
 		}
-		return q.scaled(scale, current, p.options.FieldManager)
+		return q.scaled(scale, current, options)
 	}}, o, nil
 }
 
@@ -135,8 +138,14 @@ func (q *request) patchedScale(p *patch, scale *autoscalingv1.Scale) (*autoscali
 	return next, q.decodePatched(p, next, q.sub.Kind, data, strict)
 }
 
-// scaled makes the object with the replicas that a Scale wants.
-func (q *request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, manager string) (resource.Object, error) {
+// scaled makes the object with the replicas that a Scale wants once admission
+// has seen it.
+func (q *request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, options *metav1.UpdateOptions) (resource.Object, error) {
+	scale.SetGroupVersionKind(q.sub.Kind)
+	g := q.gate(admission.Update, options, len(options.DryRun) > 0)
+	if err := g.mutate(scale, q.admitted(current.Object), q.info.Name); err != nil {
+		return nil, err
+	}
 	if scale.Spec.Replicas < 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: q.sub.Kind.Group, Kind: q.sub.Kind.Kind}, scale.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum"),
@@ -150,8 +159,20 @@ func (q *request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 	}
 	obj := current.Object.DeepCopyObject().(resource.Object)
 	q.sub.Scale.SetReplicas(obj, scale.Spec.Replicas)
-	q.manage(current.Object, obj, manager)
+	q.manage(current.Object, obj, options.FieldManager)
 	return obj, nil
+}
+
+// scales says whether the request is about an object's Scale.
+func (q *request) scales() bool { return q.sub != nil && q.sub.Scale != nil }
+
+// admitted is what admission sees of an object: its Scale if that is what the
+// request is about.
+func (q *request) admitted(obj resource.Object) runtime.Object {
+	if q.scales() {
+		return scaleOf(q.sub, obj)
+	}
+	return obj
 }
 
 func yamlToJSON(body []byte) ([]byte, error) {

@@ -117,8 +117,10 @@ func (q *request) try(c *change, current *watchcache.Entry) (*watchcache.Entry, 
 func (q *request) prepareUpdate(c *change, obj resource.Object, current *watchcache.Entry, dryRun bool) (finish func(bool), err error) {
 	old, r := current.Object, q.endpoint.resource
 	g := q.gate(admission.Update, c.options, dryRun)
-	if err := g.mutate(obj, old, q.info.Name); err != nil {
-		return nothing, err
+	if !q.scales() { // a Scale was shown to admission before the object was made
+		if err := g.mutate(obj, old, q.info.Name); err != nil {
+			return nothing, err
+		}
 	}
 	q.dropDuplicateOwners(obj, duplicateOwnersAdmitted)
 	if q.sub == nil {
@@ -154,7 +156,7 @@ func (q *request) checkUpdate(g *gate, r *resource.Resource, obj, old resource.O
 	if m := q.server.Managers; m != nil {
 		m.KeepTimes(old, obj)
 	}
-	return g.validate(obj, old, q.info.Name)
+	return g.validate(q.admitted(obj), q.admitted(old), q.info.Name)
 }
 
 // write stores the new object, deletes it if it was waiting only for its last
