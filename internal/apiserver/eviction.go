@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -50,6 +51,9 @@ func (q *request) evict() error {
 	deletion := eviction.DeleteOptions
 	if deletion == nil {
 		deletion = &metav1.DeleteOptions{}
+	}
+	if err := invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(deletion)); err != nil {
+		return err
 	}
 	if g.dryRun {
 		deletion.DryRun = options.DryRun

@@ -204,6 +204,10 @@ func TestEviction(t *testing.T) {
 	if code, body, _ := evict("free"); code != 201 {
 		t.Fatalf("without a budget: %d %s", code, body)
 	}
+	code, body, _ := call(t, s, "POST", podsPath+"/two/eviction", `{"metadata":{"name":"two"},"deleteOptions":{"propagationPolicy":"Sideways"}}`)
+	if code != 422 || !strings.Contains(string(body), `Unsupported value: \"Sideways\"`) {
+		t.Errorf("odd options: %d %s", code, body)
+	}
 	budget := do(t, s, 200, "GET", budgets+"/web", "")
 	if !strings.Contains(string(budget.Status), `"disruptionsAllowed":0`) || !strings.Contains(string(budget.Status), `"disruptedPods":{"one":`) {
 		t.Errorf("%s", budget.Status)
