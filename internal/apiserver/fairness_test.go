@@ -11,6 +11,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
@@ -292,4 +293,34 @@ func TestPlainLimits(t *testing.T) {
 	}
 	close(slow)
 	<-done
+}
+
+// BenchmarkFairness shows what priority and fairness adds to the cheapest
+// request.
+func BenchmarkFairness(b *testing.B) {
+	everything := func(c *apiserver.Config) {
+		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+	}
+	fair := func(c *apiserver.Config) {
+		c.Metrics = metrics.NewAPIServer()
+		c.Fairness = fairness.New(fairness.Config{Seats: 600, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: c.Metrics.Fairness})
+		c.Fairness.Configure(bootstrap.SuggestedFlowSchemas, bootstrap.SuggestedPriorityLevelConfigurations)
+	}
+	for _, on := range []bool{false, true} {
+		for _, user := range []string{"admin", "jane"} {
+			b.Run(fmt.Sprintf("on=%v/%s", on, user), func(b *testing.B) {
+				s := apiservertest.Start(b, func(c *apiserver.Config) {
+					if everything(c); on {
+						fair(c)
+					}
+				})
+				b.ReportAllocs()
+				for b.Loop() {
+					serve(b, s.Handler(), http.StatusOK, "GET", "/api/v1/namespaces?limit=1&resourceVersion=0", nil, "X-Test-User", user)
+				}
+			})
+		}
+	}
 }

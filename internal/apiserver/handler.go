@@ -24,6 +24,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -153,7 +154,11 @@ func (q *request) finish() {
 		if q.user != nil {
 			name = q.user.GetName()
 		}
-		log.Info("HTTP", "verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent())
+		about := []any{"verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent()}
+		if flow := &q.turn.flow; flow.Schema() != "" {
+			about = append(about, "apf_fs", flow.Schema(), "apf_pl", flow.Level(), "apf_iseats", flow.Seats(), "apf_queued", flow.Waited)
+		}
+		log.Info("HTTP", about...)
 	}
 	if q.server.Observe != nil {
 		q.server.Observe(q.answered())
@@ -278,7 +283,9 @@ func (q *request) serveOther() error {
 func (q *request) listPaths() error {
 	paths := q.server.discovery.Paths()
 	for path := range q.server.Handlers {
-		paths = append(paths, strings.TrimSuffix(path, "/"))
+		if path != fairness.DumpPath { // which upstream does not list
+			paths = append(paths, strings.TrimSuffix(path, "/"))
+		}
 	}
 	slices.Sort(paths)
 	body, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(paths)}, "", "  ")

@@ -7,10 +7,10 @@ import (
 // FlowUse is what the requests of one flow schema at one priority level are
 // doing now.
 type FlowUse struct {
-	Level, Schema                string
-	Waiting, WaitingSeats        int
-	Executing, ExecutingSeats    int
-	WaitingReading, WaitingWrite int
+	Level, Schema                  string
+	Waiting, WaitingSeats          int
+	Executing, ExecutingSeats      int
+	WaitingReading, WaitingWriting int
 }
 
 // FlowUses shows what requests are doing at the time somebody asks, so that
@@ -48,7 +48,7 @@ func (uses FlowUses) Collect(out chan<- prometheus.Metric) {
 		gauge(executing, u.Executing, u.Level, u.Schema)
 		gauge(executingSeats, u.ExecutingSeats, u.Level, u.Schema)
 		reading += u.WaitingReading
-		writing += u.WaitingWrite
+		writing += u.WaitingWriting
 	}
 	gauge(allInQueue, reading, "readOnly")
 	gauge(allInQueue, writing, "mutating")

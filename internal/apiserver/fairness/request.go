@@ -124,11 +124,21 @@ func (r *Request) End(now time.Time) {
 }
 
 // Schema and Level name where a request that has begun, or was refused,
-// belongs.
-func (r *Request) Schema() string { return r.schema.name }
+// belongs; "" of others.
+func (r *Request) Schema() string {
+	if r.schema == nil {
+		return ""
+	}
+	return r.schema.name
+}
 
 // Level is the priority level.
-func (r *Request) Level() string { return r.schema.level.name }
+func (r *Request) Level() string {
+	if r.schema == nil {
+		return ""
+	}
+	return r.schema.level.name
+}
 
 // Seats is how many seats the request takes.
 func (r *Request) Seats() int { return r.width }

@@ -39,7 +39,7 @@ func (c *Controller) Use() []metrics.FlowUse {
 			case isReading(r.info.Verb):
 				u.WaitingReading++
 			default:
-				u.WaitingWrite++
+				u.WaitingWriting++
 			}
 			u.Waiting++
 			u.WaitingSeats += r.width
