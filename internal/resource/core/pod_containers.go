@@ -34,7 +34,7 @@ func (r *podRules) validateContainers(path *field.Path) field.ErrorList {
 		errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
 		errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
 		errs = append(errs, validateStartupProbe(c.StartupProbe, at.Child("startupProbe"))...)
-		errs = append(errs, validateContainerRestartPolicy(c, false, at)...)
+		errs = append(errs, r.validateContainerRestartPolicy(c, false, at)...)
 	}
 	return append(errs, validateHostPorts(r.spec.Containers, path)...)
 }
@@ -74,7 +74,7 @@ func (r *podRules) validateInitContainers(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
 		names[c.Name] = names[c.Name] || c.Name != ""
-		errs = append(errs, validateContainerRestartPolicy(c, true, at)...)
+		errs = append(errs, r.validateContainerRestartPolicy(c, true, at)...)
 		errs = append(errs, validateHostPorts([]corev1.Container{*c}, path)...)
 		if isSidecar(c) {
 			errs = append(errs, r.validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
@@ -171,7 +171,7 @@ func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) fiel
 	return errs
 }
 
-func validateContainerRestartPolicy(c *corev1.Container, init bool, path *field.Path) field.ErrorList {
+func (r *podRules) validateContainerRestartPolicy(c *corev1.Container, init bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	policy, rules := c.RestartPolicy, c.RestartPolicyRules
 	at := path.Child("restartPolicy")
@@ -185,16 +185,20 @@ func validateContainerRestartPolicy(c *corev1.Container, init bool, path *field.
 	switch {
 	case policy == nil:
 		errs = append(errs, field.Required(at, "must specify restartPolicy when restart rules are used"))
-	case *policy == corev1.ContainerRestartPolicyAlways && init:
+	case *policy == corev1.ContainerRestartPolicyAlways && init && !r.RestartAll:
 		errs = append(errs, field.Forbidden(list, "restartPolicyRules are not allowed for init containers with restart policy Always"))
 	}
 	const mostRules, mostCodes = 20, 255
 	if len(rules) > mostRules {
 		errs = append(errs, field.TooLong(list, rules, mostRules))
 	}
+	actions := []corev1.ContainerRestartRuleAction{corev1.ContainerRestartRuleActionRestart}
+	if r.RestartAll {
+		actions = append(actions, corev1.ContainerRestartRuleActionRestartAllContainers)
+	}
 	for i := range rules {
 		restart, at := &rules[i], list.Index(i)
-		errs = append(errs, oneOf(restart.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		errs = append(errs, oneOf(restart.Action, at.Child("action"), actions...)...)
 		if restart.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue

@@ -30,6 +30,9 @@ type PodOptions struct {
 	HostNetworkOfUsers bool
 	// VolumeDevicesOfUsers, for pods with users of their own, are let through.
 	VolumeDevicesOfUsers bool
+	// RestartAll lets the exit of one container restart them all, and sidecars
+	// have rules for restarts, too.
+	RestartAll bool
 }
 
 // PodTemplateOptions are the options for a template that replaces old, which
@@ -39,6 +42,7 @@ func PodTemplateOptions(features *feature.Set, old *corev1.PodTemplateSpec) PodO
 		OldAddresses:       sets.New[string](),
 		NumericTolerations: NumericTolerations(features, nil),
 		HostNetworkOfUsers: features.Enabled("UserNamespacesHostNetworkSupport"),
+		RestartAll:         features.Enabled("RestartAllContainersOnContainerExits"),
 	}
 	if old == nil {
 		return o
@@ -56,6 +60,7 @@ func PodTemplateOptions(features *feature.Set, old *corev1.PodTemplateSpec) PodO
 	})
 	o.InvalidDeletionCost = hasInvalidDeletionCost(old.Annotations)
 	o.NumericTolerations = NumericTolerations(features, spec.Tolerations)
+	o.RestartAll = o.RestartAll || anyContainer(spec, restartsAll)
 	if hasOwnUsers(spec) {
 		o.HostNetworkOfUsers = o.HostNetworkOfUsers || spec.HostNetwork
 		o.VolumeDevicesOfUsers = anyContainer(spec, func(c *corev1.Container) bool { return len(c.VolumeDevices) > 0 })
