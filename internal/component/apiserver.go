@@ -23,7 +23,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
-	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
@@ -61,8 +60,10 @@ type APIServer struct {
 	aggregated *aggregator.Server
 	// auditBackend is where the events of requests go, or nil.
 	auditBackend k8saudit.Backend
-	managers     *apply.Managers
-	fairness     *fairness.Controller // nil if it is turned off
+	// follow reads configurations again when their files change.
+	follow   []func(context.Context) error
+	managers *apply.Managers
+	fairness *fairness.Controller // nil if it is turned off
 	// turnedOn and turnedOff are what --runtime-config changes of the versions
 	// that are served.
 	turnedOn, turnedOff []schema.GroupVersion
@@ -175,18 +176,22 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
-	authenticators, err := authn.New(authn.Config{
+	credentials := authn.Config{
 		ClientCA: clientCA, FrontProxy: authn.DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
 		ServiceAccounts: &tokens, BootstrapTokens: f.BootstrapTokens, TokenFile: f.TokenAuthFile,
 		CertificateLeft: a.metrics.Access.Certificate,
-		Anonymous:       f.AnonymousAuth, Audiences: audiences, Objects: source, Clock: clock.RealClock{},
-	})
+		Anonymous:       f.anonymous(), Audiences: audiences, Objects: source, Clock: clock.RealClock{},
+	}
+	if err := a.addIssuers(ctx, &credentials, audiences); err != nil {
+		return nil, err
+	}
+	authenticators, err := authn.New(credentials)
 	if err != nil {
 		return nil, err
 	}
-	authorizer, err := authz.New(f.AuthorizationMode, source, bootstrap.NodeRules(), a.metrics.Access)
+	authorizer, err := a.newAuthorizer(source)
 	if err != nil {
-		return nil, fmt.Errorf("--authorization-mode: %w", err)
+		return nil, err
 	}
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
@@ -233,7 +238,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
 		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
-		Authorizer: authorizer, Rules: authorizer.Rules, Audit: auditor, Admission: chain,
+		Authorizer: authorizer, Rules: authorizer, Audit: auditor, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout,
@@ -273,6 +278,9 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 	defer stopAudit()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.cache.Run(ctx) })
+	for _, follow := range a.follow {
+		g.Go(func() error { return follow(ctx) })
+	}
 	g.Go(func() error {
 		store.Compaction(ctx, a.store, compactionInterval)
 		return nil

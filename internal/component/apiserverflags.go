@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +38,9 @@ type APIServerFlags struct {
 	ServiceClusterIPRange string
 	ServiceNodePortRange  utilnet.PortRange
 
+	Authentication    AuthenticationFlags
 	AuthorizationMode []string
+	Authorization     AuthorizationFlags
 	AnonymousAuth     bool
 	TokenAuthFile     string
 	BootstrapTokens   bool
@@ -80,6 +81,8 @@ func NewAPIServerFlags() *APIServerFlags {
 		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		AuthorizationMode:     []string{authz.ModeNode, authz.ModeRBAC},
+		Authentication:        newAuthenticationFlags(),
+		Authorization:         newAuthorizationFlags(),
 		AnonymousAuth:         true,
 		BootstrapTokens:       true,
 		ServiceAccountIssuers: []string{"https://kubernetes.default.svc.cluster.local"},
@@ -116,6 +119,8 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.ServiceClusterIPRange, "service-cluster-ip-range", f.ServiceClusterIPRange, "range of the Services' cluster IPs; two, separated by a comma, for dual stack")
 	fs.Var(&f.ServiceNodePortRange, "service-node-port-range", "ports for Services of type NodePort")
 	fs.StringSliceVar(&f.AuthorizationMode, "authorization-mode", f.AuthorizationMode, "authorizers in order: "+strings.Join(authz.Modes, ", "))
+	f.Authorization.addFlags(fs)
+	f.Authentication.addFlags(fs)
 	fs.BoolVar(&f.AnonymousAuth, "anonymous-auth", f.AnonymousAuth, "let requests without credentials through as system:anonymous")
 	fs.StringVar(&f.TokenAuthFile, "token-auth-file", f.TokenAuthFile, "CSV file of static tokens")
 	fs.BoolVar(&f.BootstrapTokens, "enable-bootstrap-token-auth", f.BootstrapTokens, "accept the bootstrap tokens of kube-system")
@@ -148,11 +153,8 @@ func (f *APIServerFlags) Validate() error {
 	if _, err := f.ServiceRanges(); err != nil {
 		errs = append(errs, err)
 	}
-	for _, mode := range f.AuthorizationMode {
-		if !slices.Contains(authz.Modes, mode) {
-			errs = append(errs, fmt.Errorf("--authorization-mode=%s: want any of %s", mode, strings.Join(authz.Modes, ", ")))
-		}
-	}
+	errs = append(errs, f.validateAuthorization()...)
+	errs = append(errs, f.Authentication.validate()...)
 	errs = append(errs, f.Audit.Validate()...)
 	gates, err := feature.Parse(f.FeatureGates)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestResetFields(t *testing.T) {
 		var owned []string
 		for _, e := range obj.ManagedFields {
 			for _, field := range []string{"labels", "spec", "status"} {
-				if strings.Contains(string(e.FieldsV1.Raw), `"f:`+field+`"`) {
+				if strings.Contains(e.FieldsV1.GetRawString(), `"f:`+field+`"`) {
 					owned = append(owned, field)
 				}
 			}

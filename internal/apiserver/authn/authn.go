@@ -4,7 +4,9 @@
 //	front-proxy headers ─ client certificate ─ bearer token ─ anonymous
 //	                                            ├ token file
 //	                                            ├ service account
-//	                                            └ bootstrap token
+//	                                            ├ bootstrap token
+//	                                            ├ issuers of JWTs
+//	                                            └ webhook
 //
 // The first that recognises its credential answers. A credential that is
 // there and bad fails the request even if anonymous requests are allowed.
@@ -16,7 +18,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
@@ -45,10 +46,13 @@ type Config struct {
 	BootstrapTokens bool
 	// TokenFile is a CSV file: token,user,uid,"group1,group2".
 	TokenFile string
-	// Anonymous lets requests without a credential through as system:anonymous.
+	// Anonymous lets requests without a credential through as
+	// system:anonymous, unless Configured says who may.
 	Anonymous bool
-	// AnonymousPaths limits Anonymous to these paths; none is all paths.
-	AnonymousPaths []string
+	// Configured is what an AuthenticationConfiguration says.
+	Configured *Configured
+	// Webhook is asked for tokens that nobody else knows.
+	Webhook *Webhook
 
 	// CertificateLeft, if set, is told of each request with a client
 	// certificate for how long that is still good.
@@ -81,6 +85,16 @@ func New(c Config) (*Authenticators, error) {
 	if c.BootstrapTokens {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(c.Audiences, newBootstrapTokens(c.Objects, c.Clock)))
 	}
+	if c.Configured != nil {
+		tokens = append(tokens, c.Configured)
+	}
+	if c.Webhook != nil {
+		asked, err := newWebhook(c.Webhook, c.Audiences)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, asked)
+	}
 
 	var requests []authenticator.Request
 	if c.FrontProxy != nil {
@@ -101,17 +115,19 @@ func New(c Config) (*Authenticators, error) {
 	case !c.Anonymous:
 		return nil, errors.New("no way to authenticate is configured: give --client-ca-file or --token-auth-file, or allow --anonymous-auth")
 	}
-	if c.Anonymous {
-		var conditions []apiserver.AnonymousAuthCondition
-		for _, p := range c.AnonymousPaths {
-			conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
-		}
-		anyone := anonymous.NewAuthenticator(conditions)
-		if out.Request == nil {
-			out.Request = anyone
-		} else {
-			out.Request = union.NewFailOnError(out.Request, anyone)
-		}
+	var anyone authenticator.Request
+	switch {
+	case c.Configured != nil:
+		anyone = c.Configured
+	case c.Anonymous:
+		anyone = anonymous.NewAuthenticator(nil)
+	default:
+		return out, nil
+	}
+	if out.Request == nil {
+		out.Request = anyone
+	} else {
+		out.Request = union.NewFailOnError(out.Request, anyone)
 	}
 	return out, nil
 }

@@ -1,19 +1,26 @@
-// Package authz puts together who may do what: the modes of
-// --authorization-mode, in their order, behind the shortcut for
-// system:masters.
+// Package authz puts together who may do what: the authorizers of
+// --authorization-mode or --authorization-config, in their order, behind the
+// shortcut for system:masters.
+//
+//	system:masters ─► Node ─► Webhook ─► RBAC ...   the first that allows or denies decides
 package authz
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/union"
 
+	"github.com/coracle-io/coracle/internal/apiserver/authz/abac"
 	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
@@ -24,68 +31,156 @@ import (
 const (
 	ModeNode        = "Node"
 	ModeRBAC        = "RBAC"
+	ModeABAC        = "ABAC"
+	ModeWebhook     = "Webhook"
 	ModeAlwaysAllow = "AlwaysAllow"
 	ModeAlwaysDeny  = "AlwaysDeny"
 )
 
 // Modes lists what --authorization-mode may hold.
-var Modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC}
+var Modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeABAC, ModeWebhook, ModeRBAC, ModeNode}
 
-// Authorizer decides every request.
-type Authorizer struct {
-	authorizer.Authorizer
-	// Rules resolves what a user may do, for SelfSubjectRulesReviews.
-	Rules authorizer.RuleResolver
-	// RBAC is nil unless the mode is on.
-	RBAC *rbac.Authorizer
+// Config says who decides. Fields without a comment that says otherwise are
+// required.
+type Config struct {
+	// Authorizers decide in this order.
+	Authorizers []apiserver.AuthorizerConfiguration
+	// Source has the objects that rules are made of.
+	Source objects.Source
+	// NodeRules are the rules of the cluster role system:node.
+	NodeRules []rbacv1.PolicyRule
+	// PolicyFile holds the policies of ABAC; "" if that is not used.
+	PolicyFile string
+	// WebhookBackoff is how long to wait between attempts to reach a webhook.
+	WebhookBackoff wait.Backoff
+	// Metrics counts the decisions of each authorizer; nil counts none.
+	Metrics *metrics.Access
 }
 
-// New builds the modes in their order over the objects of source. nodeRules
-// are the rules of the cluster role system:node. m counts the decisions of
-// each mode; nil counts none.
-func New(modes []string, source objects.Source, nodeRules []rbacv1.PolicyRule, m *metrics.Access) (*Authorizer, error) {
-	if len(modes) == 0 {
-		return nil, fmt.Errorf("--authorization-mode: give at least one of %q", Modes)
+// InOrder is the configuration of authorizers that need none but their mode.
+func InOrder(modes ...string) []apiserver.AuthorizerConfiguration {
+	var all []apiserver.AuthorizerConfiguration
+	for _, mode := range modes {
+		all = append(all, apiserver.AuthorizerConfiguration{Type: apiserver.AuthorizerType(mode), Name: strings.ToLower(mode)})
 	}
-	chain := []union.NamedAuthorizer{{AuthorizerName: "SystemMasters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}}
-	out := &Authorizer{}
+	return all
+}
+
+// Authorizer decides every request and knows what a user may do.
+type Authorizer struct {
+	// RBAC is nil unless the mode is among those that New was given.
+	RBAC *rbac.Authorizer
+
+	config  Config
+	node    authorizer.Authorizer
+	abac    *abac.Authorizer
+	current atomic.Pointer[chain]
+}
+
+// chain is an order of authorizers.
+type chain struct {
+	authorizer.Authorizer
+	rules authorizer.RuleResolver
+}
+
+// New builds the authorizers.
+func New(c Config) (*Authorizer, error) {
+	z := &Authorizer{config: c}
+	for _, a := range c.Authorizers {
+		if a.Type == ModeRBAC {
+			z.RBAC = rbac.New(c.Source)
+		}
+	}
+	return z, z.Set(c.Authorizers)
+}
+
+// Set replaces the authorizers. Requests under way are decided by those they
+// began with; on an error nothing changes.
+func (z *Authorizer) Set(authorizers []apiserver.AuthorizerConfiguration) error {
+	if len(authorizers) == 0 {
+		return fmt.Errorf("at least one authorization mode must be defined, out of %q", Modes)
+	}
+	named := []union.NamedAuthorizer{{AuthorizerName: "SystemMasters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}}
 	var resolvers []authorizer.RuleResolver
-	for i, mode := range modes {
-		if slices.Contains(modes[:i], mode) {
-			return nil, fmt.Errorf("--authorization-mode: %q has mode specified more than once", modes)
+	for i, a := range authorizers {
+		if slices.ContainsFunc(authorizers[:i], func(other apiserver.AuthorizerConfiguration) bool { return other.Type == a.Type }) && a.Type != ModeWebhook {
+			return fmt.Errorf("authorization mode %q is specified more than once", a.Type)
 		}
-		var z authorizer.Authorizer
-		switch mode {
-		case ModeNode:
-			z = node.New(source, nodeRules)
-			resolvers = append(resolvers, incompleteRules{})
-		case ModeRBAC:
-			out.RBAC = rbac.New(source)
-			z = out.RBAC
-			resolvers = append(resolvers, out.RBAC)
-		case ModeAlwaysAllow:
-			always := authorizerfactory.NewAlwaysAllowAuthorizer()
-			z = always
-			resolvers = append(resolvers, always)
-		case ModeAlwaysDeny:
-			always := authorizerfactory.NewAlwaysDenyAuthorizer()
-			z = always
-			resolvers = append(resolvers, always)
-		default:
-			return nil, fmt.Errorf("--authorization-mode: %q is not a valid mode, use %q", mode, Modes)
+		decides, knows, err := z.build(a)
+		if err != nil {
+			return err
 		}
-		if m != nil {
-			z = newCounted(z, m, mode)
+		if z.config.Metrics != nil {
+			decides = newCounted(decides, z.config.Metrics, string(a.Type), a.Name)
 		}
-		chain = append(chain, union.NamedAuthorizer{AuthorizerName: mode, Authorizer: z})
+		name := string(a.Type)
+		if a.Type == ModeWebhook {
+			name = a.Name
+		}
+		named = append(named, union.NamedAuthorizer{AuthorizerName: name, Authorizer: decides})
+		resolvers = append(resolvers, knows)
 	}
-	combined, err := union.New(chain...)
+	combined, err := union.New(named...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out.Authorizer = combined
-	out.Rules = union.NewRuleResolvers(resolvers...)
-	return out, nil
+	z.current.Store(&chain{combined, union.NewRuleResolvers(resolvers...)})
+	return nil
+}
+
+// build makes one authorizer. Those that are not configured further are the
+// same for as long as the server runs.
+func (z *Authorizer) build(a apiserver.AuthorizerConfiguration) (authorizer.Authorizer, authorizer.RuleResolver, error) {
+	switch a.Type {
+	case ModeNode:
+		if z.node == nil {
+			z.node = node.New(z.config.Source, z.config.NodeRules)
+		}
+		return z.node, incompleteRules{}, nil
+	case ModeRBAC:
+		if z.RBAC == nil {
+			return nil, nil, fmt.Errorf("authorization mode %s was not used when the server started: restart it", ModeRBAC)
+		}
+		return z.RBAC, z.RBAC, nil
+	case ModeABAC:
+		if z.abac == nil {
+			var err error
+			if z.abac, err = abac.Read(z.config.PolicyFile); err != nil {
+				return nil, nil, fmt.Errorf("--authorization-policy-file: %w", err)
+			}
+		}
+		return z.abac, z.abac, nil
+	case ModeWebhook:
+		w, err := newWebhook(a, z.config.WebhookBackoff)
+		return w, w, err
+	case ModeAlwaysAllow:
+		always := authorizerfactory.NewAlwaysAllowAuthorizer()
+		return always, always, nil
+	case ModeAlwaysDeny:
+		always := authorizerfactory.NewAlwaysDenyAuthorizer()
+		return always, always, nil
+	}
+	return nil, nil, fmt.Errorf("authorization mode %q is not a valid mode, use any of %q", a.Type, Modes)
+}
+
+// Authorize implements authorizer.Authorizer.
+func (z *Authorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return z.current.Load().Authorize(ctx, a)
+}
+
+// ConditionsAwareAuthorize implements authorizer.Authorizer.
+func (z *Authorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return z.current.Load().ConditionsAwareAuthorize(ctx, a)
+}
+
+// EvaluateConditions implements authorizer.Authorizer.
+func (z *Authorizer) EvaluateConditions(ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return z.current.Load().EvaluateConditions(ctx, d, data)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (z *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return z.current.Load().rules.RulesFor(ctx, u, namespace)
 }
 
 // incompleteRules says of nodes that their rules cannot be listed.

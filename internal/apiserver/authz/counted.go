@@ -2,7 +2,6 @@ package authz
 
 import (
 	"context"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -16,8 +15,8 @@ type counted struct {
 	allowed, denied prometheus.Counter
 }
 
-func newCounted(z authorizer.Authorizer, m *metrics.Access, mode string) counted {
-	allowed, denied := m.Decisions(mode, strings.ToLower(mode))
+func newCounted(z authorizer.Authorizer, m *metrics.Access, mode, name string) counted {
+	allowed, denied := m.Decisions(mode, name)
 	return counted{z, allowed, denied}
 }
 

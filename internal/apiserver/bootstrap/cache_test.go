@@ -58,7 +58,7 @@ func TestComponentsMayWorkOnAFreshServer(t *testing.T) {
 	if again := reconcileCache(t, newCache(t, s)); again != first {
 		t.Errorf("a restarted server wrote %d times", again-first)
 	}
-	z, err := authz.New([]string{authz.ModeNode, authz.ModeRBAC}, objects.Cache{Cache: c}, NodeRules(), nil)
+	z, err := authz.New(authz.Config{Authorizers: authz.InOrder(authz.ModeNode, authz.ModeRBAC), Source: objects.Cache{Cache: c}, NodeRules: NodeRules()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,9 @@ type identity struct {
 	swept time.Time
 }
 
-// leaseName is apiserver- and the first half of the SHA-256 of the host's
-// name, in Base32.
-func leaseName(host string) string {
+// LeaseName is the name of the lease of the API server on a host: apiserver-
+// and the first half of the SHA-256 of the host's name, in Base32.
+func LeaseName(host string) string {
 	sum := sha256.Sum256([]byte(host))
 	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
@@ -47,7 +47,7 @@ func (i *identity) renew(ctx context.Context, now time.Time) error {
 	seconds, at := int32(identitySeconds), metav1.NewMicroTime(now)
 	own := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: leaseName(i.host), Namespace: metav1.NamespaceSystem,
+			Name: LeaseName(i.host), Namespace: metav1.NamespaceSystem,
 			Labels: map[string]string{identityLabel: identityOf, corev1.LabelHostname: i.host},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &i.holder, LeaseDurationSeconds: &seconds, RenewTime: &at},

@@ -63,7 +63,7 @@ func Run(ctx context.Context, c Config) error {
 	log := klog.FromContext(ctx)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	who := &identity{client: c.Client, host: c.Hostname, holder: leaseName(c.Hostname) + "_" + string(uuid.NewUUID())}
+	who := &identity{client: c.Client, host: c.Hostname, holder: LeaseName(c.Hostname) + "_" + string(uuid.NewUUID())}
 	for {
 		if err := reconcile(ctx, c); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot bring the Service of the API servers up to date; trying again", "service", namespace+"/"+name)

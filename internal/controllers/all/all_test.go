@@ -63,7 +63,7 @@ func start(t *testing.T) *client.Client {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	authorizer, err := authz.New([]string{"Node", "RBAC"}, source, bootstrap.NodeRules(), nil)
+	authorizer, err := authz.New(authz.Config{Authorizers: authz.InOrder("Node", "RBAC"), Source: source, NodeRules: bootstrap.NodeRules()})
 	if err != nil {
 		t.Fatal(err)
 	}
