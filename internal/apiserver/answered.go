@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+)
+
+// Answered describes a request that has been answered.
+type Answered struct {
+	Info    *apirequest.RequestInfo
+	Started time.Time
+	Code    int
+	Size    int // of the response body in bytes
+	Read    int // bytes of the request's body
+	DryRun  bool
+	Apply   bool
+	// Elsewhere is how long the request waited for its turn and users' webhooks took.
+	Elsewhere time.Duration
+	// Dropped says that the server refused the request to protect itself.
+	Dropped bool
+	// Deprecated says that the version is, and Removed which release comes
+	// without it, as 1.40; "" is unknown.
+	Deprecated bool
+	Removed    string
+	// Known says that the resource and subresource in Info exist.
+	Known bool
+}
+
+// Observer is told of every answered request. It must not keep Info.
+type Observer func(Answered)
+
+// finish turns a panic into an answer and reports the request.
+func (q *request) finish() {
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+			panic(p)
+		}
+		log := klog.FromContext(q.ctx)
+		log.Error(fmt.Errorf("%v", p), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI, "stack", string(debug.Stack()))
+		if q.code != 0 {
+			panic(http.ErrAbortHandler)
+		}
+		q.fail(apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+	}
+	if log := klog.FromContext(q.ctx).V(3); log.Enabled() {
+		name := ""
+		if q.user != nil {
+			name = q.user.GetName()
+		}
+		about := []any{"verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent()}
+		if flow := &q.turn.flow; flow.Schema() != "" {
+			about = append(about, "apf_fs", flow.Schema(), "apf_pl", flow.Level(), "apf_iseats", flow.Seats(), "apf_queued", flow.Waited)
+		}
+		log.Info("HTTP", about...)
+	}
+	if q.server.Observe != nil {
+		q.server.Observe(q.answered())
+	}
+}
+
+func (q *request) answered() Answered {
+	a := Answered{
+		Info: &q.info, Started: q.now, Code: q.code, Size: q.size, Read: q.received, Dropped: q.dropped,
+		Known:  q.endpoint != nil && (q.info.Subresource == "" || q.sub != nil),
+		DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun="),
+		Apply:  q.info.Verb == "patch" && q.applies(),
+	}
+	a.Elsewhere = q.turn.flow.Waited
+	if q.webhooks != nil {
+		a.Elsewhere += q.webhooks.MutatingWebhookTracker.GetLatency() + q.webhooks.ValidatingWebhookTracker.GetLatency()
+	}
+	if a.Known && q.endpoint.version.Deprecated != "" {
+		a.Deprecated = true
+		_, after, _ := strings.Cut(q.endpoint.version.Deprecated, "unavailable in v")
+		a.Removed, _, _ = strings.Cut(after, "+")
+	}
+	return a
+}
+
+// applies says that a patch is one that applies.
+func (q *request) applies() bool {
+	contentType := q.http.Header["Content-Type"]
+	return len(contentType) > 0 && strings.HasPrefix(contentType[0], "application/apply-patch+")
+}
