@@ -79,6 +79,63 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
+func TestServiceAccountRestrictsSecrets(t *testing.T) {
+	strict := account("default")
+	strict.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
+	strict.Secrets = []corev1.ObjectReference{{Name: "known"}}
+	p := newServiceAccount(config(objects.NewMemory().Put(objects.ServiceAccounts, strict)))
+	ref := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+	env := func(secret string) []corev1.EnvVar {
+		return []corev1.EnvVar{{Name: "E", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref(secret)}}}}
+	}
+	from := func(secret string) []corev1.EnvFromSource {
+		r := ref(secret)
+		return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: r}}}
+	}
+	for name, test := range map[string]struct {
+		change   func(*corev1.PodSpec)
+		op       admission.Operation
+		resource string
+		want     string
+	}{
+		"what it lists": {change: func(s *corev1.PodSpec) {
+			s.Containers[0].Env, s.Containers[0].EnvFrom, s.ImagePullSecrets = env("known"), from("known"), []corev1.LocalObjectReference{ref("pull")}
+		}},
+		"volume": {change: func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}}}}
+		}, want: `volume with secret.secretName="x" is not allowed because service account default does not reference that secret`},
+		"environment of an init container": {change: func(s *corev1.PodSpec) {
+			s.InitContainers = []corev1.Container{{Name: "i", Env: env("x")}}
+		}, want: `init container i with envVar E referencing secret.secretName="x" is not allowed because service account default does not reference that secret`},
+		"environment": {change: func(s *corev1.PodSpec) {
+			s.Containers = []corev1.Container{{Name: "c", EnvFrom: from("x")}}
+		}, want: `container c with envFrom referencing secret.secretName="x" is not allowed because service account default does not reference that secret`},
+		"pull": {change: func(s *corev1.PodSpec) {
+			s.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("known")}
+		}, want: `imagePullSecrets[1].name="known" is not allowed because service account default does not reference that imagePullSecret`},
+		"ephemeral container": {change: func(s *corev1.PodSpec) {
+			s.ServiceAccountName = "default"
+			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Env: env("x")}}}
+		}, op: admission.Update, resource: "pods/ephemeralcontainers",
+			want: `ephemeral container e with envVar E referencing secret.secretName="x" is not allowed because service account default does not reference that secret`},
+		"update": {change: func(s *corev1.PodSpec) { s.Containers[0].Env = env("x") }, op: admission.Update},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := test.want
+			if want != "" {
+				want = `pods "p" is forbidden: ` + want
+			}
+			if test.resource == "" {
+				test.resource = "pods"
+			}
+			o := pod(func(p *corev1.Pod) { test.change(&p.Spec) })
+			if got := run(t, p, write{kind: "Pod", resource: test.resource, obj: o, op: test.op}); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestDefaultServiceAccountIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := objects.NewMemory()

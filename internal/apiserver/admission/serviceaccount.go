@@ -30,7 +30,7 @@ const (
 // serviceAccount gives every pod a service account, its pull secrets and a
 // volume with a token.
 type serviceAccount struct {
-	onCreate
+	onWrite
 	accounts objects.Reader[*corev1.ServiceAccount]
 	refresh  func(context.Context) error
 }
@@ -41,7 +41,7 @@ func newServiceAccount(c *Config) admission.Interface {
 
 func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok || !is(a, "", "pods", "") {
+	if !ok || !is(a, "", "pods", "") || a.GetOperation() != admission.Create {
 		return nil
 	}
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
@@ -64,15 +64,41 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	return nil
 }
 
-// Validate keeps mirror pods, which no API server gives a token, from using one.
-func (p serviceAccount) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+// Validate keeps mirror pods, which no API server gives a token, from using
+// one, and pods from secrets that their service account keeps from them.
+func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok || !is(a, "", "pods", "") {
+	switch {
+	case !ok:
+		return nil
+	case a.GetOperation() == admission.Update && is(a, "", "pods", "ephemeralcontainers"):
+		return p.validateSecrets(ctx, a, pod, mountable.checkEphemeral)
+	case a.GetOperation() != admission.Create || !is(a, "", "pods", ""):
 		return nil
 	}
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		return p.validateSecrets(ctx, a, pod, mountable.checkPod)
+	}
+	return validateMirror(a, pod)
+}
+
+// validateSecrets has check look at the pod if its service account restricts
+// which secrets it may use.
+func (p serviceAccount) validateSecrets(ctx context.Context, a admission.Attributes, pod *corev1.Pod, check func(mountable, *corev1.PodSpec) error) error {
+	account, err := p.find(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
+	if err != nil {
+		return refused(a, "error looking up service account %s/%s: %w", a.GetNamespace(), pod.Spec.ServiceAccountName, err)
+	}
+	if !restrictsSecrets(account) {
 		return nil
 	}
+	if err := check(mountableOf(account), &pod.Spec); err != nil {
+		return refused(a, "%w", err)
+	}
+	return nil
+}
+
+func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return refused(a, "a mirror pod may not reference service accounts")
 	}

@@ -4,7 +4,11 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Claim templates of new StatefulSets are held to what claims are.
@@ -39,5 +43,15 @@ func TestClaimTemplates(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.spec, got, c.want)
 		}
+	}
+}
+
+func TestClaimTemplateWarnings(t *testing.T) {
+	o := &appsv1.StatefulSet{}
+	o.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceStorage: apiresource.MustParse("1500m")}}}}}
+	got := StatefulSets().Warnings(&resource.Request{}, o, nil)
+	if want := `spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`; len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

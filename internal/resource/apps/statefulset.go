@@ -49,6 +49,9 @@ func StatefulSets() *resource.Resource {
 				before = &old.Spec.Template
 			}
 			warnings := templateWarnings(&o.Spec.Template, before)
+			for i := range o.Spec.VolumeClaimTemplates {
+				warnings = append(warnings, core.ClaimWarnings(&o.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+			}
 			if limit := o.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
 				warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
 			}

@@ -22,7 +22,7 @@ func nameWarnings(o metav1.Object, isNew bool) []string {
 	if !isNew {
 		return nil
 	}
-	return rule.HostnameWarnings(o.GetName())
+	return rule.PodNameWarnings(o.GetName())
 }
 
 // validateSelector requires a selector that selects something, for the

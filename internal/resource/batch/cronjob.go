@@ -45,7 +45,7 @@ func CronJobs() *resource.Resource {
 			var warnings []string
 			var before *corev1.PodTemplateSpec
 			if old == nil {
-				warnings = rule.HostnameWarnings(c.Name)
+				warnings = rule.PodNameWarnings(c.Name)
 			} else {
 				before = &old.Spec.JobTemplate.Spec.Template
 			}

@@ -48,7 +48,7 @@ func Jobs() *resource.Resource {
 			}
 			var warnings []string
 			if old == nil {
-				warnings = rule.HostnameWarnings(j.Name)
+				warnings = rule.PodNameWarnings(j.Name)
 			}
 			warnings = append(warnings, core.PodTemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))...)
 			return append(warnings, indexWarnings(field.NewPath("spec"), &j.Spec)...)

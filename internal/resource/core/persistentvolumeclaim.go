@@ -219,7 +219,8 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 	return errs
 }
 
-func claimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+// ClaimWarnings are of claims of parts of bytes.
+func ClaimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var warnings []string
 	if request, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && request.MilliValue()%1000 != 0 {
 		warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",

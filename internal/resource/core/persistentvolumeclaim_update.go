@@ -128,5 +128,5 @@ func claimObjectWarnings(c *corev1.PersistentVolumeClaim) []string {
 		warnings = append(warnings, fmt.Sprintf("%s: %s",
 			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation), classAnnotationReplaced))
 	}
-	return append(warnings, claimWarnings(&c.Spec, field.NewPath("spec"))...)
+	return append(warnings, ClaimWarnings(&c.Spec, field.NewPath("spec"))...)
 }

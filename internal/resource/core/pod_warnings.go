@@ -10,13 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 func podWarnings(_ *resource.Request, p, old *corev1.Pod) []string {
 	if old != nil && p.Generation == old.Generation && maps.Equal(p.Annotations, old.Annotations) {
 		return nil
 	}
-	return templateWarnings(podAsTemplate(p), nil)
+	var warnings []string
+	if old == nil {
+		warnings = rule.HostnameWarnings(p.Name)
+	}
+	return append(warnings, templateWarnings(podAsTemplate(p), nil)...)
 }
 
 // PodTemplateWarnings lists what is accepted in a template but will not do
@@ -231,7 +236,7 @@ func volumeWarnings(v *corev1.VolumeSource, path *field.Path) []string {
 	deprecated(v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
 	deprecated(v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
 	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-		warnings = append(warnings, claimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, path.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+		warnings = append(warnings, ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, path.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 	}
 	return warnings
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/cell"
 	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
 // ReplicationControllers is the resource replicationcontrollers.
@@ -47,11 +48,14 @@ func ReplicationControllers() *resource.Resource {
 		},
 		ValidateName: PodName,
 		Warnings: func(_ *resource.Request, rc, old *corev1.ReplicationController) []string {
+			var warnings []string
 			var oldTemplate *corev1.PodTemplateSpec
-			if old != nil {
+			if old == nil {
+				warnings = rule.PodNameWarnings(rc.Name)
+			} else {
 				oldTemplate = old.Spec.Template
 			}
-			return PodTemplateWarnings(rc.Spec.Template, oldTemplate, field.NewPath("spec", "template"))
+			return append(warnings, PodTemplateWarnings(rc.Spec.Template, oldTemplate, field.NewPath("spec", "template"))...)
 		},
 		DefaultPropagation: metav1.DeletePropagationOrphan,
 		Columns: append(append([]metav1.TableColumnDefinition{

@@ -8,6 +8,10 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
+// MountableSecretsAnnotation, if it is true, keeps a service account's pods
+// from all secrets but those that the account lists.
+const MountableSecretsAnnotation = "kubernetes.io/enforce-mountable-secrets"
+
 // ServiceAccounts is the resource serviceaccounts.
 func ServiceAccounts() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ServiceAccount, *corev1.ServiceAccount]{
@@ -21,6 +25,7 @@ func ServiceAccounts() *resource.Resource {
 		PrepareForUpdate: func(_ *resource.Request, a, _ *corev1.ServiceAccount) {
 			a.Secrets = namesAlone(a.Secrets)
 		},
+		Warnings:                  serviceAccountWarnings,
 		ForbidUnconditionalUpdate: true,
 		Columns:                   []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 		Subresources: []resource.SubresourceDefinition[corev1.ServiceAccount, *corev1.ServiceAccount]{{
@@ -29,6 +34,18 @@ func ServiceAccounts() *resource.Resource {
 			Verbs: []string{"create"},
 		}},
 	})
+}
+
+func serviceAccountWarnings(_ *resource.Request, a, old *corev1.ServiceAccount) []string {
+	if _, ok := a.Annotations[MountableSecretsAnnotation]; !ok {
+		return nil
+	}
+	if old != nil {
+		if _, known := old.Annotations[MountableSecretsAnnotation]; known {
+			return nil
+		}
+	}
+	return []string{"metadata.annotations[" + MountableSecretsAnnotation + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }
 
 // namesAlone keeps of references to secrets only what says which.

@@ -118,12 +118,17 @@ func Host(p *field.Path, host string) field.ErrorList {
 	return Subdomain(p, host)
 }
 
-// HostnameWarnings warns of the name of an object whose pods get host names
-// that begin with it.
-func HostnameWarnings(name string) []string {
+// HostnameWarnings warns of a pod's name that is not a host name.
+func HostnameWarnings(name string) []string { return labelWarnings(name, "the Pod's hostname") }
+
+// PodNameWarnings warns of the name of an object whose pods have names and
+// host names that begin with it.
+func PodNameWarnings(name string) []string { return labelWarnings(name, "Pod names and hostnames") }
+
+func labelWarnings(name, use string) []string {
 	problems := utilvalidation.IsDNS1123Label(name)
 	if len(problems) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", problems)}
+	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", use, problems)}
 }

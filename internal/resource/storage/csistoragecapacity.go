@@ -1,10 +1,15 @@
 package storage
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -17,6 +22,7 @@ func CSIStorageCapacities() *resource.Resource {
 		ForbidUnconditionalUpdate: true,
 		Validate:                  validateCSIStorageCapacity,
 		ValidateUpdate:            validateCSIStorageCapacityUpdate,
+		Warnings:                  csiStorageCapacityWarnings,
 	})
 }
 
@@ -32,4 +38,24 @@ func validateCSIStorageCapacity(_ *resource.Request, c *storagev1.CSIStorageCapa
 func validateCSIStorageCapacityUpdate(_ *resource.Request, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
 	errs := rule.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
 	return append(errs, rule.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
+}
+
+// csiStorageCapacityWarnings are of a topology by labels that have been replaced.
+func csiStorageCapacityWarnings(_ *resource.Request, c, _ *storagev1.CSIStorageCapacity) []string {
+	if c.NodeTopology == nil {
+		return nil
+	}
+	var warnings []string
+	at := field.NewPath("nodeTopology")
+	for i, e := range c.NodeTopology.MatchExpressions {
+		if message, deprecated := core.DeprecatedNodeLabel(e.Key); deprecated {
+			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", at.Child("matchExpressions").Index(i).Child("key"), e.Key, message))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.NodeTopology.MatchLabels)) {
+		if message, deprecated := core.DeprecatedNodeLabel(key); deprecated {
+			warnings = append(warnings, fmt.Sprintf("%s: %s", at.Child("matchLabels").Child(key), message))
+		}
+	}
+	return warnings
 }
