@@ -86,21 +86,21 @@ func (q *request) decodeInto(obj runtime.Object, kind schema.GroupVersionKind, i
 	if err != nil {
 		return err
 	}
+	actual := obj.GetObjectKind().GroupVersionKind()
 	unknown, err := q.coerce(obj)
 	if err != nil {
-		return codec.CoerceError(err, kind, in.body)
+		return codec.CoerceError(err, actual, kind, in.body)
 	}
 	if wantStrict {
 		strict = append(strict, unknown...)
 	}
-	if len(strict) == 0 {
-		return nil
+	if len(strict) > 0 {
+		if validation == metav1.FieldValidationStrict {
+			return codec.StrictError(strict, actual, kind, in.body)
+		}
+		q.warnStrict(strict)
 	}
-	if validation == metav1.FieldValidationStrict {
-		return codec.StrictError(strict, kind, in.body)
-	}
-	q.warnStrict(strict)
-	return nil
+	return codec.CheckVersion(obj, kind)
 }
 
 // coerce brings a custom resource into the form of its schema. unknown names

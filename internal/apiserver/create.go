@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
@@ -113,6 +115,15 @@ func generateName(base string) string {
 	return base + utilrand.String(randomSuffix)
 }
 
+// kindOf is the kind that refusals name: for custom resources the one that they
+// say they are of.
+func kindOf(r *resource.Resource, obj resource.Object) schema.GroupKind {
+	if custom, ok := obj.(*unstructured.Unstructured); ok {
+		return custom.GroupVersionKind().GroupKind()
+	}
+	return r.GroupKind()
+}
+
 // storeNamed checks a complete new object and stores it.
 func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, error) {
 	r := q.endpoint.resource
@@ -127,7 +138,7 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 
 	rules := q.rules()
 	if errs := resource.BeforeCreate(r, rules, obj); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.GroupKind(), obj.GetName(), errs)
+		return nil, apierrors.NewInvalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	for _, w := range r.Warnings(rules, obj, nil) {
 		q.warnings.AddWarning("", w)

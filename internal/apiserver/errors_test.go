@@ -132,6 +132,10 @@ func TestRefusals(t *testing.T) {
 			code: 400, reason: metav1.StatusReasonBadRequest,
 			message: `Nothing in version "v1" cannot be handled as a ConfigMap: no kind "Nothing" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30"`,
 		}, {
+			name: "no version", method: "POST", path: mapsPath, body: `{"kind":"ConfigMap","apiVersion":"a/b/c"}`,
+			code: 400, reason: metav1.StatusReasonBadRequest,
+			message: `the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: a/b/c ({"kind":"ConfigMap","apiVersio ...)`,
+		}, {
 			name: "wrong version", method: "POST", path: "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
 			body: `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"x"}}`,
 			code: 400, reason: metav1.StatusReasonBadRequest,

@@ -188,7 +188,7 @@ func (q *request) patchJSON(p *patch, current *watchcache.Entry, obj resource.Ob
 // decodePatched reads the JSON that a patch made.
 func (q *request) decodePatched(p *patch, obj runtime.Object, kind schema.GroupVersionKind, data []byte, strict []error) error {
 	found, actual, err := codec.DecodeJSON(obj, kind, data, p.wantsStrict())
-	if err == nil {
+	if _, custom := obj.(*unstructured.Unstructured); err == nil && !custom {
 		err = codec.WrongKind(actual, kind, q.server.routes.Load().known)
 	}
 	var unknown []error

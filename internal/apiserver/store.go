@@ -146,7 +146,7 @@ func (q *request) checkUpdate(g *gate, r *resource.Resource, obj, old resource.O
 		errs = resource.BeforeUpdate(r, rules, obj, old)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(r.GroupKind(), obj.GetName(), errs)
+		return apierrors.NewInvalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	if q.sub == nil {
 		for _, w := range r.Warnings(rules, obj, old) {

@@ -25,7 +25,8 @@ const schemeName = "pkg/api/legacyscheme/scheme.go:30"
 
 // DecodeInto reads a request body into obj, which is new, of the kind that
 // the endpoint expects and has its TypeMeta set. strict lists unknown and
-// duplicate fields (only looked for if wanted); err is a BadRequest.
+// duplicate fields (only looked for if wanted); err is a BadRequest. A custom
+// resource keeps the kind that it says it is of (see CheckVersion).
 func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byte, media Media, wantStrict bool, known Known) (strict []error, err error) {
 	var actual schema.GroupVersionKind
 	switch media {
@@ -38,13 +39,16 @@ func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 	default:
 		strict, actual, err = DecodeJSON(obj, expected, body, wantStrict)
 	}
-	if wrong := WrongKind(actual, expected, known); wrong != nil {
+	_, custom := obj.(*unstructured.Unstructured)
+	if wrong := WrongKind(actual, expected, known); wrong != nil && !custom {
 		err = wrong
 	}
 	if err != nil {
 		return nil, decodeError(err, actual, expected, body)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(expected)
+	if !custom {
+		obj.GetObjectKind().SetGroupVersionKind(expected)
+	}
 	return strict, nil
 }
 
@@ -74,6 +78,15 @@ func DecodeJSON(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 			return nil, schema.GroupVersionKind{}, metaErr
 		}
 		return nil, withDefaults(*actual, expected), err
+	}
+	if u, custom := obj.(*unstructured.Unstructured); custom {
+		actual, err := customKind(u, body)
+		return strict, actual, err
+	}
+	if t, ok := obj.GetObjectKind().(*metav1.TypeMeta); ok {
+		if _, err := schema.ParseGroupVersion(t.APIVersion); err != nil {
+			return nil, schema.GroupVersionKind{}, err
+		}
 	}
 	actual := withDefaults(obj.GetObjectKind().GroupVersionKind(), expected)
 	return strict, actual, nil
@@ -169,13 +182,13 @@ func decodeError(err error, actual, expected schema.GroupVersionKind, body []byt
 }
 
 // StrictError is the refusal of an object with unknown or duplicate fields.
-func StrictError(strict []error, expected schema.GroupVersionKind, body []byte) error {
-	return decodeError(runtime.NewStrictDecodingError(strict), expected, expected, body)
+func StrictError(strict []error, actual, expected schema.GroupVersionKind, body []byte) error {
+	return decodeError(runtime.NewStrictDecodingError(strict), actual, expected, body)
 }
 
 // CoerceError is the refusal of an object that its schema cannot hold.
-func CoerceError(err error, expected schema.GroupVersionKind, body []byte) error {
-	return decodeError(err, expected, expected, body)
+func CoerceError(err error, actual, expected schema.GroupVersionKind, body []byte) error {
+	return decodeError(err, actual, expected, body)
 }
 
 // summary shows the beginning of a body that was not understood.

@@ -8,6 +8,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,24 @@ func (d *definition) resource(shown *version) *resource.Resource {
 		r.Versions = append(r.Versions, v.version(v == shown))
 	}
 	return r
+}
+
+// schemaOf is the schema for an object of apiVersion and kind; nil for a version
+// that is not defined. ofKind is false for an object of another kind.
+func (d *definition) schemaOf(apiVersion, kind string) (shape *structuralschema.Structural, ofKind bool, err error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil || gv.Group != d.crd.Spec.Group || kind != d.crd.Status.AcceptedNames.Kind {
+		return nil, false, err
+	}
+	v := d.versions[gv.Version]
+	if v == nil {
+		return nil, true, nil
+	}
+	c, err := v.compiled()
+	if err != nil {
+		return nil, true, err
+	}
+	return c.schema, true, nil
 }
 
 // deprecation is the warning for the use of a deprecated version; "" for none.

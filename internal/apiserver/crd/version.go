@@ -124,11 +124,9 @@ const (
 
 // coerce does to an object what decoding does to a typed one: unknown fields
 // and nulls go, metadata gets its types. unknown names the fields that went.
+// An object that says to be of another kind keeps its fields, and one of
+// another version is held against that version's schema.
 func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []string, err error) {
-	c, err := v.compiled()
-	if err != nil {
-		return nil, err
-	}
 	kind, foundKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
 		return nil, err
@@ -143,19 +141,17 @@ func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []s
 	if err != nil {
 		return nil, err
 	}
-	if !v.preserves() {
-		unknown = append(unknown, pruning.PruneWithOptions(u.Object, c.schema, true, structuralschema.UnknownFieldPathOptions{
-			TrackUnknownFieldPaths: from == fromClient,
-		})...)
-		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, c.schema)
+	shape, ofKind, err := v.of.schemaOf(apiVersion, kind)
+	if err != nil {
+		return nil, err
 	}
-	fault, paths := objectmeta.CoerceWithOptions(nil, u.Object, c.schema, false, objectmeta.CoerceOptions{
-		DropInvalidFields: from == fromStore, ReturnUnknownFieldPaths: from == fromClient,
-	})
-	if fault != nil {
-		return nil, fault
+	if ofKind {
+		paths, err := v.fit(u, shape, from)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, paths...)
 	}
-	unknown = append(unknown, paths...)
 	if foundKind {
 		u.SetKind(kind)
 	}
@@ -171,6 +167,23 @@ func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []s
 		}
 	}
 	return unknown, nil
+}
+
+// fit drops what a schema does not know.
+func (v *version) fit(u *unstructured.Unstructured, shape *structuralschema.Structural, from origin) (unknown []string, err error) {
+	if !v.preserves() {
+		unknown = pruning.PruneWithOptions(u.Object, shape, true, structuralschema.UnknownFieldPathOptions{
+			TrackUnknownFieldPaths: from == fromClient,
+		})
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, shape)
+	}
+	fault, paths := objectmeta.CoerceWithOptions(nil, u.Object, shape, false, objectmeta.CoerceOptions{
+		DropInvalidFields: from == fromStore, ReturnUnknownFieldPaths: from == fromClient,
+	})
+	if fault != nil {
+		return nil, fault
+	}
+	return append(unknown, paths...), nil
 }
 
 // setDefaults fills in the schema's defaults.

@@ -41,14 +41,15 @@ func validatePoolName(p *field.Path, name string) field.ErrorList {
 }
 
 // validateQualifiedName requires an identifier, which a driver's name and a
-// slash may precede.
+// slash may precede. Names with more slashes are let through, as upstream has
+// it: objects with such names exist.
 func validateQualifiedName(p *field.Path, name string) field.ErrorList {
 	domain, id, qualified := strings.Cut(name, "/")
 	if !qualified {
 		return validateIdentifier(p, name)
 	}
 	if strings.Contains(id, "/") {
-		return field.ErrorList{field.Invalid(p, name, "must not contain more than one slash")}
+		return nil
 	}
 	var errs field.ErrorList
 	if domain == "" {
