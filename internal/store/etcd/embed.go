@@ -43,13 +43,14 @@ func (f TLSFiles) info() transport.TLSInfo {
 	return transport.TLSInfo{TrustedCAFile: f.CA, CertFile: f.Cert, KeyFile: f.Key, ClientCertAuth: true}
 }
 
-// Tuning. A single member elects itself: it waits for at most twice the
-// election time, less what a start skips. Each tick wakes an idle process, so
-// that they are as far apart as a quick start allows. What is committed to the
-// log is durable; the database may follow later.
+// Tuning. A single member elects itself after up to five ticks, which are short
+// until then. Once it leads nobody waits for its heartbeats, and each tick wakes
+// an idle process. What is committed to the log is durable; the database may
+// follow later.
 const (
-	singleTick          = 40 * time.Millisecond
-	singleElection      = 200 * time.Millisecond
+	electingTick        = 2 * time.Millisecond
+	singleTick          = 500 * time.Millisecond
+	singleElection      = 5 * singleTick // etcd takes no less
 	singleBatchInterval = 500 * time.Millisecond
 	defaultQuota        = 8 << 30
 	maxRequestBytes     = 8 << 20
@@ -81,24 +82,14 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
-	select {
-	case <-server.Server.ReadyNotify():
-	case err := <-server.Err():
+	e := &Embedded{server: server, quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1)}
+	if err := e.elected(ctx, config.PeerURL == ""); err != nil {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
-	case <-ctx.Done():
-		server.Close()
-		return nil, fmt.Errorf("start etcd in %s: not ready: %w", config.Dir, ctx.Err())
 	}
 	client := v3client.New(server.Server)
 	kv := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server))
-	e := &Embedded{
-		Store:  newStore(kv, client),
-		server: server,
-		client: client,
-		quota:  ec.QuotaBackendBytes,
-		poke:   make(chan struct{}, 1),
-	}
+	e.Store, e.client = newStore(kv, client), client
 	e.Store.full = func() {
 		select {
 		case e.poke <- struct{}{}:
@@ -106,6 +97,26 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		}
 	}
 	return e, nil
+}
+
+// elected waits until there is a leader, which a single member becomes at once.
+func (e *Embedded) elected(ctx context.Context, single bool) error {
+	if single {
+		if err := setTick(e.server.Server, electingTick); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-e.server.Server.ReadyNotify():
+	case err := <-e.server.Err():
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("not ready: %w", ctx.Err())
+	}
+	if single {
+		return setTick(e.server.Server, singleTick)
+	}
+	return nil
 }
 
 // embed turns a Config into etcd's own.
