@@ -214,7 +214,10 @@ func TestProxy(t *testing.T) {
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.0.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web"},
+		}},
 	})
 	for _, test := range []struct{ resource, name, rest, want string }{
 		{"pods", "https:web:8080", "/a/b?c=d", "/a/b?c=d"},
@@ -229,9 +232,13 @@ func TestProxy(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ resource, name, message string }{
-		{"services", "web:81", `no service port "81" found for service "web"`},
+		{"services", "web:81", `no service port 81 found for service "web"`},
+		{"services", "web:ftp", `no endpoints available for service "web"`},
+		{"services", "web", `no endpoints available for service "web"`}, // its port has a name
 		{"services", "missing", `services "missing" not found`},
 		{"pods", "a:b:c:d", `invalid pod request "a:b:c:d"`},
+		{"pods", "web:http", `invalid pod request "web:http"`},
+		{"nodes", "one:http", `invalid node request "one:http"`},
 		{"pods", "waiting", "address not allowed"},
 	} {
 		if _, err := request(c, test.resource, test.name, "proxy", "/"); err == nil || !strings.Contains(err.Error(), test.message) {
@@ -241,6 +248,43 @@ func TestProxy(t *testing.T) {
 	for host, proxied := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "169.254.169.254": false, "127.0.0.1": false, "::1": false, "0.0.0.0": false, "localhost": false, "": false} {
 		if err := checkProxied(t.Context(), host); proxied != (err == nil) {
 			t.Errorf("%q is proxied: %v, want %v", host, err == nil, proxied)
+		}
+	}
+}
+
+// Services lead nobody to hosts that he could not reach himself: endpoints that
+// are not addresses of pods of the namespace are passed over.
+func TestEndpointsOfPodsAreProxied(t *testing.T) {
+	of := func(namespace, name string) *corev1.ObjectReference {
+		return &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
+	}
+	for _, test := range []struct {
+		name    string
+		address string
+		target  *corev1.ObjectReference
+		proxied bool
+	}{
+		{"a pod's address", "10.0.0.9", of("default", "web"), true},
+		{"an address without a pod", "10.0.0.9", nil, false},
+		{"an address that is not the pod's", "10.0.0.10", of("default", "web"), false},
+		{"a pod of another namespace", "10.0.0.9", of("kube-system", "web"), false},
+		{"a pod that is gone", "10.0.0.9", of("default", "gone"), false},
+	} {
+		c, memory := kubelet(t, func(http.ResponseWriter, *http.Request) {})
+		port, name := int32(8080), ""
+		memory.Put(objects.Services, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		})
+		memory.Put(endpointSlices, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{test.address}, TargetRef: test.target}},
+		})
+		_, err := request(c, "services", "https:web:", "proxy", "/")
+		if test.proxied != (err == nil) || err != nil && !strings.Contains(err.Error(), `no endpoints available for service "web"`) {
+			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 }

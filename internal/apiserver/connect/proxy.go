@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ import (
 // [scheme:]name[:port].
 func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail func(error)) (http.Handler, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(info.Name)
-	if !ok {
+	if !ok || info.Resource != "services" && !isPort(port) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(info.Resource, "s"), info.Name))
 	}
 	var u *url.URL
@@ -55,12 +56,19 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail fu
 	return handler, nil
 }
 
+// isPort says that a port is a number or left out. Only services have names for
+// their ports here.
+func isPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
+}
+
 var errNotProxied = errors.New("address not allowed")
 
 // checkProxied keeps clients from reaching what only this machine should: hosts
 // at addresses that are not of one host for all to reach, such as loopback and
 // link-local ones, and pods that have no address. Services need no check, as
-// such addresses are not allowed in EndpointSlices.
+// they lead to pods alone and such addresses are not allowed in EndpointSlices.
 func checkProxied(ctx context.Context, host string) error {
 	if ip := net.ParseIP(host); ip != nil {
 		return checkAddress(ip)
@@ -121,7 +129,9 @@ func firstPort(pod *corev1.Pod) string {
 }
 
 // serviceURL is the address of a random ready endpoint of a service's port,
-// which is given by name or number.
+// which is given by its name, or by a number. Only endpoints that are pods of
+// the namespace count: who may write EndpointSlices must not reach other hosts
+// through this server.
 func (c *Connector) serviceURL(namespace, name, port string) (*url.URL, error) {
 	service, ok := c.services.Get(namespace, name)
 	if !ok {
@@ -131,35 +141,48 @@ func (c *Connector) serviceURL(namespace, name, port string) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	var slices []*discoveryv1.EndpointSlice
+	var all []*discoveryv1.EndpointSlice
 	for s := range c.slices.All(namespace) {
 		if s.Labels[discoveryv1.LabelServiceName] == name {
-			slices = append(slices, s)
+			all = append(all, s)
 		}
 	}
 	family := corev1.IPFamilyUnknown
 	if len(service.Spec.IPFamilies) > 0 {
 		family = service.Spec.IPFamilies[0]
 	}
-	host, err := streamproxy.RandomEndpoint(name, slices, portName, family, nil)
+	host, err := streamproxy.RandomEndpoint(name, all, portName, family, func(e *discoveryv1.Endpoint) bool {
+		return c.isPod(namespace, e)
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &url.URL{Host: host}, nil
 }
 
-// servicePort is the name that a service's port has in its endpoints.
-func servicePort(s *corev1.Service, port string) (string, error) {
-	if port == "" && len(s.Spec.Ports) == 1 {
-		return s.Spec.Ports[0].Name, nil
+// isPod says that an endpoint is a pod of the namespace at an address of its
+// own.
+func (c *Connector) isPod(namespace string, e *discoveryv1.Endpoint) bool {
+	if e.TargetRef == nil || e.TargetRef.Namespace != namespace {
+		return false
 	}
-	number, _ := strconv.ParseInt(port, 10, 32)
+	pod, ok := c.pods.Get(namespace, e.TargetRef.Name)
+	return ok && (pod.Status.PodIP == e.Addresses[0] || slices.Contains(pod.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]}))
+}
+
+// servicePort is the name that a service's port has in its endpoints; one that
+// is left out is the port without a name.
+func servicePort(s *corev1.Service, port string) (string, error) {
+	number, err := strconv.ParseInt(port, 10, 64)
+	if err != nil {
+		return port, nil
+	}
 	for i := range s.Spec.Ports {
-		if p := &s.Spec.Ports[i]; p.Name == port || number != 0 && int64(p.Port) == number {
+		if p := &s.Spec.Ports[i]; int64(p.Port) == number {
 			return p.Name, nil
 		}
 	}
-	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %q found for service %q", port, s.Name))
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, s.Name))
 }
 
 // nodeURL is the address of a node's port; kubelet says that it is the
