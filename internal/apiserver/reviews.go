@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -91,7 +92,7 @@ func (q *request) reviewAccess() error {
 			errs = append(errs, field.Invalid(field.NewPath("metadata"), r.ObjectMeta, "must be empty"))
 		}
 		if len(errs) > 0 {
-			return invalidReview("SubjectAccessReview", r.Name, errs)
+			return invalidReview(errs)
 		}
 		r.Status = q.access(q.ctx, subjectOf(r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 		return nil
@@ -112,7 +113,7 @@ func (q *request) reviewLocalAccess() error {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "nonResourceAttributes"), rule.Shown(r.Spec.NonResourceAttributes), "disallowed on this kind of request"))
 		}
 		if len(errs) > 0 {
-			return invalidReview("LocalSubjectAccessReview", r.Name, errs)
+			return invalidReview(errs)
 		}
 		if r.Spec.ResourceAttributes.Namespace == "" {
 			return apierrors.NewBadRequest("spec.resourceAttributes.namespace must match namespace: ")
@@ -130,15 +131,16 @@ func (q *request) reviewOwnAccess() error {
 			errs = append(errs, field.Invalid(field.NewPath("metadata"), r.ObjectMeta, "must be empty"))
 		}
 		if len(errs) > 0 {
-			return invalidReview("SelfSubjectAccessReview", r.Name, errs)
+			return invalidReview(errs)
 		}
 		r.Status = q.access(q.ctx, q.user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 		return nil
 	})
 }
 
-func invalidReview(kind, name string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, name, errs)
+// invalidReview names neither kind nor name, as clients know it from upstream.
+func invalidReview(errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func validateSubject(spec authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
@@ -208,15 +210,33 @@ func (q *request) access(ctx context.Context, u user.Info, r *authorizationv1.Re
 		a.Path, a.Verb = n.Path, n.Verb
 	}
 	decision, reason, err := q.server.Authorizer.Authorize(ctx, a)
-	status := authorizationv1.SubjectAccessReviewStatus{
-		Allowed: decision == authorizer.DecisionAllow,
-		Denied:  decision == authorizer.DecisionDeny,
-		Reason:  reason,
+	return authorizationv1.SubjectAccessReviewStatus{
+		Allowed:         decision == authorizer.DecisionAllow,
+		Denied:          decision == authorizer.DecisionDeny,
+		Reason:          reason,
+		EvaluationError: evaluationError(err, &a),
 	}
+}
+
+// evaluationError says what went wrong with a decision, and which selectors
+// were not understood and so not taken into account.
+func evaluationError(err error, a *authorizer.AttributesRecord) string {
+	var problems []string
 	if err != nil {
-		status.EvaluationError = err.Error()
+		problems = append(problems, err.Error())
 	}
-	return status
+	ignored := func(selector string, err error, understood int) {
+		switch {
+		case err == nil:
+		case understood > 0:
+			problems = append(problems, "spec.resourceAttributes."+selector+" partially ignored due to parse error")
+		default:
+			problems = append(problems, "spec.resourceAttributes."+selector+" ignored due to parse error")
+		}
+	}
+	ignored("fieldSelector", a.FieldSelectorParsingErr, len(a.FieldSelectorRequirements))
+	ignored("labelSelector", a.LabelSelectorParsingErr, len(a.LabelSelectorRequirements))
+	return strings.Join(problems, "; ")
 }
 
 func resourceAttributes(u user.Info, r *authorizationv1.ResourceAttributes) authorizer.AttributesRecord {
@@ -248,6 +268,7 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	return requirements, err
 }
 
+// labelRequirements reads those that are understood.
 func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if s.RawSelector != "" {
 		parsed, err := labels.Parse(s.RawSelector)
@@ -257,10 +278,16 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requi
 		requirements, _ := parsed.Requirements()
 		return requirements, nil
 	}
-	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.Requirements})
-	if err != nil {
-		return nil, err
+	var understood labels.Requirements
+	var failed error
+	for _, r := range s.Requirements {
+		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		requirements, _ := selector.Requirements()
+		understood = append(understood, requirements...)
 	}
-	requirements, _ := selector.Requirements()
-	return requirements, nil
+	return understood, failed
 }

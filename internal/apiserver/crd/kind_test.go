@@ -64,8 +64,8 @@ func TestKindsThatObjectsSay(t *testing.T) {
 		`{"kind":"Nail","apiVersion":"shop.example/v1",` + metadata + `,"odd":1}`: `Nail.shop.example "other" is invalid: kind: Invalid value: "Nail": must be Peg`,
 		`{"apiVersion":"shop.example/v1",` + metadata + `}`: `the object provided is unrecognized (must be of type Peg): ` +
 			`Object 'Kind' is missing in '{"apiVersion":"shop.example/v1",` + metadata + `}' ({"apiVersion":"shop.example/v1 ...)`,
-		`{"kind":"Peg",` + metadata + `,"odd":1}`:                                 `the API version in the data () does not match the expected API version (shop.example/v1)`,
-		`{"kind":"Peg","apiVersion":"other/v1",` + metadata + `}`:                 `the API version in the data (other/v1) does not match the expected API version (shop.example/v1)`,
+		`{"kind":"Peg",` + metadata + `,"odd":1}`:                                  `the API version in the data () does not match the expected API version (shop.example/v1)`,
+		`{"kind":"Peg","apiVersion":"other/v1",` + metadata + `}`:                  `the API version in the data (other/v1) does not match the expected API version (shop.example/v1)`,
 		`{"kind":"Peg","apiVersion":"shop.example/v2",` + metadata + `,"spec":{}}`: `Peg in version "v2" cannot be handled as a Peg: strict decoding error: unknown field "spec"`,
 		`{"kind":"Peg","apiVersion":"a/b/c"}`: `the object provided is unrecognized (must be of type Peg): ` +
 			`unexpected GroupVersion string: a/b/c ({"kind":"Peg","apiVersion":"a/ ...)`,
