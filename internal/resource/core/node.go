@@ -36,10 +36,14 @@ func Nodes() *resource.Resource {
 		CopyStatus:       func(n, from *corev1.Node) { n.Status = from.Status },
 		CreateWithStatus: true,
 		PrepareForCreate: func(r *resource.Request, n *corev1.Node) {
+			n.Spec.ConfigSource = nil //nolint:staticcheck // removed: only what is stored may stay
 			n.Status.Config = nil
 			feature.Drop(r.Features, nodeFields, &n.Spec, nil)
 		},
 		PrepareForUpdate: func(r *resource.Request, n, old *corev1.Node) {
+			if old.Spec.ConfigSource == nil { //nolint:staticcheck // removed: only what is stored may stay
+				n.Spec.ConfigSource = nil //nolint:staticcheck // see above
+			}
 			feature.Drop(r.Features, nodeFields, &n.Spec, &old.Spec)
 		},
 		PrepareStatus:  prepareNodeStatus,

@@ -27,6 +27,10 @@ func validateNode(_ *resource.Request, n *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
 	errs = append(errs, validateNodeResources(n)...)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero"))
+	}
+	errs = append(errs, validateDeclaredFeatures(n.Status.DeclaredFeatures)...)
 	if policy := n.Spec.PodPreemptionPolicy; policy != nil {
 		errs = append(errs, validateNodePreemption(field.NewPath("spec", "podPreemptionPolicy"), policy)...)
 	}
@@ -169,6 +173,7 @@ func prepareNodeStatus(_ *resource.Request, n, old *corev1.Node) {
 func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateNodeResources(n)...)
+	errs = append(errs, validateDeclaredFeatures(n.Status.DeclaredFeatures)...)
 	seen := map[corev1.NodeAddress]bool{}
 	for i, address := range n.Status.Addresses {
 		if seen[address] {

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -39,7 +41,12 @@ func PersistentVolumeClaims() *resource.Resource {
 		Validate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) field.ErrorList {
 			return validatePersistentVolumeClaimSpec(&c.Spec, field.NewPath("spec"), nil)
 		},
-		ValidateUpdate: validateClaimUpdate,
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+			errs := resource.ValidateNamedMetadata(c, true, validation.NameIsDNSSubdomain)
+			errs = append(errs, validatePersistentVolumeClaimSpec(&c.Spec, field.NewPath("spec"), &old.Spec)...)
+			return append(errs, validateClaimUpdate(c, old)...)
+		},
 		Warnings: func(_ *resource.Request, c, _ *corev1.PersistentVolumeClaim) []string {
 			return claimObjectWarnings(c)
 		},
@@ -158,15 +165,18 @@ func accessModesCell(modes []corev1.PersistentVolumeAccessMode) string {
 }
 
 // validatePersistentVolumeClaimSpec checks a claim's spec; old is what it
-// replaces, or nil.
+// replaces, or nil. What old was let through with is let through again.
 func validatePersistentVolumeClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path, old *corev1.PersistentVolumeClaimSpec) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	if spec.Selector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector,
-			metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		options := metav1validation.LabelSelectorValidationOptions{
+			AllowInvalidLabelValueInSelector: old != nil && len(metav1validation.ValidateLabelSelector(
+				old.Selector, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0,
+		}
+		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector, options, path.Child("selector"))...)
 	}
 	errs = append(errs, validateAccessModes(spec.AccessModes, path.Child("accessModes"))...)
 	resources := path.Child("resources")
@@ -181,20 +191,26 @@ func validatePersistentVolumeClaimSpec(spec *corev1.PersistentVolumeClaimSpec, p
 	if spec.VolumeMode != nil {
 		errs = append(errs, oneOf(*spec.VolumeMode, path.Child("volumeMode"), volumeModes...)...)
 	}
+	errs = append(errs, validateDataSources(spec, path, old)...)
 	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
 		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), class, nameIsDNSSubdomain(class))...)
 	}
-	return append(errs, validateDataSources(spec, path)...)
+	return errs
 }
 
-func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
+func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path, old *corev1.PersistentVolumeClaimSpec) field.ErrorList {
 	var errs field.ErrorList
+	anyGroup := old != nil && (old.DataSource != nil && old.DataSource.APIGroup != nil ||
+		old.DataSourceRef != nil && old.DataSourceRef.APIGroup != nil)
 	source := func(name string, group *string, kind, object string) {
 		at := path.Child(name)
 		errs = append(errs, required(object, at.Child("name"))...)
 		errs = append(errs, required(kind, at.Child("kind"))...)
 		if ptr.Deref(group, "") == "" && kind != "PersistentVolumeClaim" {
 			errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		}
+		if group := ptr.Deref(group, ""); group != "" && !anyGroup {
+			errs = append(errs, invalid(at.Child("apiGroup"), group, utilvalidation.IsDNS1123Subdomain(group))...)
 		}
 	}
 	if s := spec.DataSource; s != nil {

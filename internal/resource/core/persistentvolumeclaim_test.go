@@ -3,6 +3,7 @@ package core_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -24,5 +25,38 @@ func TestDistantDataSource(t *testing.T) {
 	}
 	if claim.Spec.DataSourceRef != nil || claim.Spec.DataSource != nil {
 		t.Errorf("the claim has the sources %v and %v", claim.Spec.DataSource, claim.Spec.DataSourceRef)
+	}
+}
+
+// A claim that came with a source of an impossible group or a selector of
+// impossible values can still be changed where others can.
+func TestClaimKeepsWhatItHas(t *testing.T) {
+	claims := core.PersistentVolumeClaims()
+	req := &resource.Request{Now: noon, Namespace: "default"}
+	claim := func(spec string) *corev1.PersistentVolumeClaim {
+		c := claims.Hub().New().(*corev1.PersistentVolumeClaim)
+		c.Name, c.Namespace, c.UID, c.ResourceVersion = "c", "default", "u", "1"
+		if err := yaml.Unmarshal([]byte(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, `+spec+`}`), &c.Spec); err != nil {
+			t.Fatal(err)
+		}
+		claims.Hub().Default(c)
+		return c
+	}
+	const broken = `selector: {matchExpressions: [{key: a, operator: In, values: [b c]}]}, dataSourceRef: {apiGroup: a b, kind: K, name: x}, dataSource: {apiGroup: a b, kind: K, name: x}`
+	old := claim(broken)
+	next := old.DeepCopy()
+	next.Labels = map[string]string{"a": "b"}
+	if errs := resource.BeforeUpdate(claims, req, next, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+	created := claim(broken)
+	created.UID, created.ResourceVersion = "", ""
+	var got []string
+	for _, err := range resource.BeforeCreate(claims, req, created) {
+		got = append(got, err.Field)
+	}
+	want := []string{"spec.selector.matchExpressions[0].values[0]", "spec.dataSource.apiGroup", "spec.dataSourceRef.apiGroup"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // validateClaimUpdate lets a bound claim grow, and nothing else change but
 // the class of its attributes and, while it is unbound, its class.
-func validateClaimUpdate(_ *resource.Request, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	is, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()

@@ -47,15 +47,22 @@ func ValidateNodeSelector(selector *corev1.NodeSelector, path *field.Path) field
 	}
 	var errs field.ErrorList
 	for i := range selector.NodeSelectorTerms {
-		errs = append(errs, validateNodeSelectorTerm(&selector.NodeSelectorTerms[i], terms.Index(i))...)
+		errs = append(errs, validateNodeSelectorTerm(&selector.NodeSelectorTerms[i], terms.Index(i), labelValues)...)
 	}
 	return errs
 }
 
-func validateNodeSelectorTerm(term *corev1.NodeSelectorTerm, path *field.Path) field.ErrorList {
+// Whether a requirement's values must be possible as values of labels. Those
+// that are merely preferred have never had to be.
+const (
+	anyValues   = false
+	labelValues = true
+)
+
+func validateNodeSelectorTerm(term *corev1.NodeSelectorTerm, path *field.Path, values bool) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
-		errs = append(errs, validateNodeSelectorRequirement(&term.MatchExpressions[i], path.Child("matchExpressions").Index(i))...)
+		errs = append(errs, validateNodeSelectorRequirement(&term.MatchExpressions[i], path.Child("matchExpressions").Index(i), values)...)
 	}
 	for i := range term.MatchFields {
 		errs = append(errs, validateNodeFieldRequirement(&term.MatchFields[i], path.Child("matchFields").Index(i))...)
@@ -63,7 +70,7 @@ func validateNodeSelectorTerm(term *corev1.NodeSelectorTerm, path *field.Path) f
 	return errs
 }
 
-func validateNodeSelectorRequirement(q *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
+func validateNodeSelectorRequirement(q *corev1.NodeSelectorRequirement, path *field.Path, checkValues bool) field.ErrorList {
 	var errs field.ErrorList
 	values := path.Child("values")
 	switch q.Operator {
@@ -83,8 +90,10 @@ func validateNodeSelectorRequirement(q *corev1.NodeSelectorRequirement, path *fi
 		errs = append(errs, field.Invalid(path.Child("operator"), q.Operator, "not a valid selector operator"))
 	}
 	errs = append(errs, metav1validation.ValidateLabelName(q.Key, path.Child("key"))...)
-	for i, value := range q.Values {
-		errs = append(errs, invalid(values.Index(i), value, utilvalidation.IsValidLabelValue(value))...)
+	if checkValues {
+		for i, value := range q.Values {
+			errs = append(errs, invalid(values.Index(i), value, utilvalidation.IsValidLabelValue(value))...)
+		}
 	}
 	return errs
 }
@@ -121,7 +130,7 @@ func validatePreferredNodes(terms []corev1.PreferredSchedulingTerm, path *field.
 	var errs field.ErrorList
 	for i := range terms {
 		errs = append(errs, validateWeight(terms[i].Weight, path.Index(i))...)
-		errs = append(errs, validateNodeSelectorTerm(&terms[i].Preference, path.Index(i).Child("preference"))...)
+		errs = append(errs, validateNodeSelectorTerm(&terms[i].Preference, path.Index(i).Child("preference"), anyValues)...)
 	}
 	return errs
 }

@@ -78,7 +78,7 @@ func validateRecursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.Er
 		}
 	default:
 		errs = append(errs, field.NotSupported(path, *m.RecursiveReadOnly, []corev1.RecursiveReadOnlyMode{
-			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled}))
+			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible}))
 	}
 	return errs
 }

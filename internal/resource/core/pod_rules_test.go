@@ -140,6 +140,21 @@ spec.securityContext.windowsOptions.runAsUserName: Invalid value: "a*\\b\\c": ru
 			want: `spec.securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set
 spec.securityContext.seccompProfile.localhostProfile: Invalid value: {"Type":"","LocalhostProfile":"p"}: can only be set when seccomp type is Localhost`,
 		},
+		"values that labels cannot have": {
+			spec: `{affinity: {nodeAffinity: {
+			  requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [b c]}]}]},
+			  preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: In, values: [b c]}]}}]}}}`,
+			want: `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: "b c": a valid label must`,
+		},
+		"a mount that is read-only in a new way": {
+			spec: `{volumes: [{name: v, emptyDir: {}}], containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v, recursiveReadOnly: Never}]}]}`,
+			want: `spec.containers[0].volumeMounts.recursiveReadOnly: Unsupported value: "Never": supported values: "Disabled", "Enabled", "IfPossible"`,
+		},
+		"a claim of its own from a source of no group": {
+			spec: `{volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}},
+			  dataSourceRef: {apiGroup: a b, kind: K, name: x}}}}}]}`,
+			want: `spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSourceRef.apiGroup: Invalid value: "a b": a lowercase RFC 1123 subdomain`,
+		},
 		"a stop signal, which is of a feature that is off": {
 			spec: `{containers: [{name: c, image: i, lifecycle: {stopSignal: SIGNONE}}]}`,
 		},

@@ -1,0 +1,82 @@
+package core_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
+)
+
+func newNode(t *testing.T, fields string) *corev1.Node {
+	t.Helper()
+	node := core.Nodes().Hub().New().(*corev1.Node)
+	if err := yaml.Unmarshal([]byte(fields), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Name = "n"
+	core.Nodes().Hub().Default(node)
+	return node
+}
+
+// What a node says of itself must be in order when it is made, too.
+func TestNodeRules(t *testing.T) {
+	const form = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+	for name, test := range map[string]struct{ node, want string }{
+		"good": {node: `{status: {declaredFeatures: [A, A/b, B1/c/D], nodeInfo: {swap: {capacity: 1}}}}`},
+		"no swap": {
+			node: `{status: {nodeInfo: {swap: {capacity: 0}}}}`,
+			want: `metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero`,
+		},
+		"features out of order": {
+			node: `{status: {declaredFeatures: [B, A, A]}}`,
+			want: `status.declaredFeatures[1]: Invalid value: "A": list must be sorted alphabetically
+status.declaredFeatures[2]: Duplicate value: "A"`,
+		},
+		"features without names": {
+			node: `{status: {declaredFeatures: ["", A/, a b]}}`,
+			want: `status.declaredFeatures[0]: Invalid value: "": invalid feature name "": ` + form + `
+status.declaredFeatures[1]: Invalid value: "A/": invalid feature name "A/": ` + form + `
+status.declaredFeatures[2]: Invalid value: "a b": invalid feature name "a b": ` + form,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, err := range resource.BeforeCreate(core.Nodes(), &resource.Request{Now: noon}, newNode(t, test.node)) {
+				got = append(got, err.Error())
+			}
+			if got := strings.Join(got, "\n"); got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// Configuration by the API is gone: a node has no source of it unless it has
+// had one for long.
+func TestNodeConfigSource(t *testing.T) {
+	const source = `{spec: {configSource: {configMap: {name: c, namespace: n, kubeletConfigKey: k}}}}`
+	req := &resource.Request{Now: noon}
+	node := newNode(t, source)
+	if errs := resource.BeforeCreate(core.Nodes(), req, node); len(errs) > 0 || node.Spec.ConfigSource != nil { //nolint:staticcheck // under test
+		t.Errorf("created with %v, errors %v", node.Spec.ConfigSource, errs) //nolint:staticcheck // under test
+	}
+	update := func(old string) *corev1.Node {
+		was, is := newNode(t, old), newNode(t, source)
+		was.UID, was.ResourceVersion = "u", "1"
+		is.UID, is.ResourceVersion = was.UID, was.ResourceVersion
+		if errs := resource.BeforeUpdate(core.Nodes(), req, is, was); len(errs) > 0 {
+			t.Error(errs)
+		}
+		return is
+	}
+	if update(`{}`).Spec.ConfigSource != nil { //nolint:staticcheck // under test
+		t.Error("an update brought a source")
+	}
+	if update(source).Spec.ConfigSource == nil { //nolint:staticcheck // under test
+		t.Error("an update took the source away")
+	}
+}
