@@ -44,6 +44,9 @@ func (q *request) bind() error {
 	if err := g.validate(binding, nil, binding.Name); err != nil {
 		return err
 	}
+	if binding.Name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
 	q.endpoint, q.sub = q.server.routes.Load().stored("", "pods"), nil
 	q.info.Name = binding.Name
 	_, _, err = q.store(&change{

@@ -87,6 +87,13 @@ func TestRefusals(t *testing.T) {
 			name: "writing a document", method: "POST", path: "/apis/apps/v1", body: "{}",
 			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
 		}, {
+			name: "eviction of nobody", method: "POST", path: podsPath + "/web/eviction", body: `{"apiVersion":"policy/v1","kind":"Eviction"}`,
+			code: 400, reason: metav1.StatusReasonBadRequest, message: "name in URL does not match name in Eviction object",
+		}, {
+			name: "binding of nobody", method: "POST", path: "/api/v1/namespaces/default/bindings",
+			body: `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
+			code: 400, reason: metav1.StatusReasonBadRequest, message: "Name parameter required.",
+		}, {
 			name: "review with a name", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews/x", body: "{}",
 			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
 		}, {
@@ -217,7 +224,7 @@ func TestRefusals(t *testing.T) {
 			code: 422, reason: metav1.StatusReasonInvalid, message: `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"`,
 		}, {
 			name: "impersonation", method: "GET", path: mapsPath, headers: []string{"X-Test-User", "nobody", "Impersonate-User", "admin"},
-			code: 403, reason: metav1.StatusReasonForbidden, message: `users "admin" is forbidden: User "nobody" cannot impersonate resource "users" in API group "" at the cluster scope`,
+			code: 403, reason: metav1.StatusReasonForbidden, message: `configmaps is forbidden: User "nobody" cannot impersonate-on:user-info:list resource "configmaps" in API group "" in the namespace "default"`,
 		}, {
 			name: "table in protobuf", method: "GET", path: mapsPath, headers: []string{"Accept", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"},
 			code: 406, reason: metav1.StatusReasonNotAcceptable, message: "only the following media types are accepted",

@@ -32,9 +32,6 @@ func (q *request) evict() error {
 	if err != nil {
 		return err
 	}
-	if eviction.Name == "" {
-		eviction.Name = q.info.Name
-	}
 	if eviction.Name != q.info.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}

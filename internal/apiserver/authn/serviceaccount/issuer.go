@@ -107,12 +107,22 @@ func Validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 
 // Answer fills in the status of a TokenRequest for the service account: it
 // defaults and validates the request, finds the bound object, and signs.
-// Errors are API statuses.
+// Errors are API statuses. A request may name the account it is for, and its
+// UID; an answer does.
 func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	out := req.DeepCopy()
+	out, kind := req.DeepCopy(), schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
+	if req.Name != "" && req.Name != sa.Name {
+		return nil, apierrors.NewInvalid(kind, sa.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"),
+		})
+	}
+	if req.UID != "" && req.UID != sa.UID {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, sa.Name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID))
+	}
 	i.Default(&out.Spec)
 	if errs := Validate(&out.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, "", errs)
+		return nil, apierrors.NewInvalid(kind, "", errs)
 	}
 	to, err := i.find(sa, out.Spec.BoundObjectRef)
 	if err != nil {
@@ -126,7 +136,7 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 	if err != nil {
 		return nil, err
 	}
-	out.Name, out.Namespace = sa.Name, sa.Namespace
+	out.Name, out.Namespace, out.UID = sa.Name, sa.Namespace, sa.UID
 	out.CreationTimestamp = metav1.NewTime(i.o.Clock.Now().Truncate(time.Second))
 	out.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expiry)}
 	return out, nil

@@ -167,6 +167,26 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestRequestsMayNameTheirAccount(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	for name, test := range map[string]struct {
+		about metav1.ObjectMeta
+		want  string
+	}{
+		"the account":   {metav1.ObjectMeta{Name: "default", UID: "sa-uid"}, ""},
+		"another one":   {metav1.ObjectMeta{Name: "x"}, `TokenRequest.authentication.k8s.io "default" is invalid: metadata.name: Invalid value: "x": must match the service account name if specified`},
+		"one that went": {metav1.ObjectMeta{UID: "x"}, `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "default": the UID in the token request (x) does not match the UID of the service account (sa-uid)`},
+	} {
+		out, err := f.issuer.Answer(t.Context(), f.account, &authenticationv1.TokenRequest{ObjectMeta: test.about})
+		switch {
+		case err != nil && err.Error() != test.want:
+			t.Errorf("%s: %v", name, err)
+		case err == nil && (test.want != "" || out.Name != "default" || out.UID != "sa-uid"):
+			t.Errorf("%s: %v", name, out)
+		}
+	}
+}
+
 func TestLifetimes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
