@@ -37,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -131,6 +132,7 @@ type Server struct {
 
 	reading, mutating inFlight
 	discovery         *discovery.Documents
+	impersonation     *impersonation.Gate
 	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
 	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
 }
@@ -170,6 +172,7 @@ func New(c Config) (*Server, error) {
 	s.stop.Store(&background)
 	s.addOperations()
 	s.discovery = discovery.New(c.Resources)
+	s.impersonation = impersonation.NewGate(c.Authorizer, c.Features.Enabled("ConstrainedImpersonation"))
 	s.routes.Store(newRoutes(c.Resources, c.Cache, &s.slots))
 	for _, r := range c.Resources {
 		if r.Group == admissionregistration.GroupName && strings.HasSuffix(r.Plural, "webhookconfigurations") {

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 )
 
 // Object records what the client sent: its name always, and the object itself
@@ -76,9 +77,9 @@ func (r *Request) respond(status *metav1.Status, body []byte) {
 }
 
 // Impersonated records whom the sender speaks for.
-func (r *Request) Impersonated(u user.Info) {
+func (r *Request) Impersonated(i impersonation.Identity) {
 	if r.records(auditapi.LevelMetadata) {
-		r.context.LogImpersonatedUser(u, "")
+		r.context.LogImpersonatedUser(i.User, i.Constraint)
 	}
 }
 
