@@ -88,14 +88,15 @@ func (k volumeKind) oneTooMany(at *field.Path) *field.Error {
 func (r *podRules) validateVolumeSource(v *corev1.VolumeSource, name string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	found := 0
-	kinds := append(r.apiVolumeKinds(v), storageVolumeKinds(v)...)
+	kinds := r.apiVolumeKinds(v)
+	if fromStorage(v) {
+		kinds = append(kinds, storageVolumeKinds(v)...)
+	}
+	kinds = slices.DeleteFunc(kinds, func(k volumeKind) bool { return !k.set })
 	slices.SortStableFunc(kinds, func(a, b volumeKind) int {
 		return slices.Index(volumeOrder, a.name) - slices.Index(volumeOrder, b.name)
 	})
 	for _, kind := range kinds {
-		if !kind.set {
-			continue
-		}
 		if found++; found > 1 {
 			errs = append(errs, kind.oneTooMany(at))
 			continue
@@ -111,6 +112,14 @@ func (r *podRules) validateVolumeSource(v *corev1.VolumeSource, name string, at 
 		errs = append(errs, field.Required(at, "must specify a volume type"))
 	}
 	return errs
+}
+
+// fromStorage says that a volume is, at least, of one of the storageVolumeKinds.
+func fromStorage(v *corev1.VolumeSource) bool {
+	rest := *v
+	rest.EmptyDir, rest.HostPath, rest.GitRepo, rest.Secret, rest.PersistentVolumeClaim = nil, nil, nil, nil, nil
+	rest.DownwardAPI, rest.ConfigMap, rest.Projected, rest.Ephemeral, rest.Image = nil, nil, nil, nil, nil
+	return rest != (corev1.VolumeSource{})
 }
 
 // apiVolumeKinds are the sources that are made of API objects or of the node.
