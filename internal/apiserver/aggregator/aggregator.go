@@ -216,6 +216,8 @@ func (s *Server) sync(ctx context.Context, d Discovery) {
 			if b == nil {
 				b = s.start(ctx, service)
 				s.backends[name] = b
+			} else if available(service) == nil {
+				b.checkSoon() // somebody wrote the status without the condition
 			}
 			b.available.Store(isAvailable(service))
 			next[gv] = b

@@ -100,10 +100,17 @@ func (s *Server) Collect(out chan<- prometheus.Metric) {
 }
 
 func isAvailable(service *apiregistrationv1.APIService) bool {
-	for _, c := range service.Status.Conditions {
-		if c.Type == apiregistrationv1.Available {
-			return c.Status == apiregistrationv1.ConditionTrue
+	c := available(service)
+	return c != nil && c.Status == apiregistrationv1.ConditionTrue
+}
+
+// available is the condition that says whether the service is; nil if there
+// is none.
+func available(service *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
+	for i := range service.Status.Conditions {
+		if c := &service.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
+			return c
 		}
 	}
-	return false
+	return nil
 }

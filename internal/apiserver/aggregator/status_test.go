@@ -1,0 +1,26 @@
+package aggregator_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Who writes the status anew takes the condition out for a moment only, not
+// until the next check is due.
+func TestConditionThatWasTakenOutComesBack(t *testing.T) {
+	x := start(t)
+	x.register()
+	began := time.Now()
+	_, err := x.services.Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Seen","status":"True"}]}}`), metav1.PatchOptions{}, "status")
+	x.must(err)
+	x.eventually("available again", func() bool {
+		s, err := x.services.Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && len(s.Status.Conditions) == 2 && s.Status.Conditions[1].Reason == "Passed"
+	})
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("after %s", took)
+	}
+}
