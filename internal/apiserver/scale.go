@@ -146,7 +146,7 @@ func (q *request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 	if err := g.mutate(scale, q.admitted(current.Object), q.info.Name); err != nil {
 		return nil, err
 	}
-	if scale.Spec.Replicas < 0 {
+	if scale.Spec.Replicas < 0 && !q.sub.Scale.Unchecked {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: q.sub.Kind.Group, Kind: q.sub.Kind.Kind}, scale.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum"),
 		})

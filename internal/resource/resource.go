@@ -185,6 +185,7 @@ type Scale struct {
 	StatusReplicas func(obj Object) int32
 	Selector       func(obj Object) string // in the string form of a label selector
 	SetReplicas    func(obj Object, replicas int32)
+	Unchecked      bool // negative replicas are for the rules of the object to refuse
 }
 
 // GroupVersionResource names the resource in its hub version.

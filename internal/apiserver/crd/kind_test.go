@@ -22,10 +22,12 @@ spec:
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+    subresources: {scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}}
 `
 
 // Custom resources must say of what kind they are; those of another one are
-// refused by the rules of the kind, in the name of the kind that they say.
+// refused by the rules of the kind, in the name of the kind that they say. So
+// are scales.
 func TestKindsThatObjectsSay(t *testing.T) {
 	c := start(t)
 	c.define(pegs)
@@ -75,6 +77,11 @@ func TestKindsThatObjectsSay(t *testing.T) {
 		if status := post(body); status.Message != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", body, status.Message, want)
 		}
+	}
+	const scale = `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"peg"},"spec":{"replicas":-1}}`
+	const negative = `Peg.shop.example "peg" is invalid: .spec.size: Invalid value: -1: should be a non-negative integer`
+	if status := send(http.MethodPut, "/peg/scale", "application/json", scale); status.Message != negative {
+		t.Errorf("scale: %s", status.Message)
 	}
 	for patch, want := range map[string]string{
 		`{"kind":"Nail"}`:                   `Nail.shop.example "peg" is invalid: kind: Invalid value: "Nail": must be Peg`,

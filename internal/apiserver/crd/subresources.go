@@ -41,6 +41,7 @@ func (v *version) scale(paths *apiextensionsv1.CustomResourceSubresourceScale) *
 		}
 	}
 	return &resource.Scale{
+		Unchecked:      true,
 		SpecReplicas:   replicas(paths.SpecReplicasPath),
 		StatusReplicas: replicas(paths.StatusReplicasPath),
 		Selector: func(obj resource.Object) string {
