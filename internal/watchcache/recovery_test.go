@@ -167,6 +167,41 @@ func TestOldEventsAreForgotten(t *testing.T) {
 	})
 }
 
+// Whether a revision from long ago is kept is the store's to say, even for a
+// kind that has not changed since.
+func TestOldRevisionsAreTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		c := run(t, s, configMaps, pods)
+		quiet, busy := c.Kind(pods), c.Kind(configMaps)
+		must[*watchcache.Entry](t)(quiet.Create(t.Context(), pod("default", "a", "")))
+		listed := must[int64](t)(c.Fresh(t.Context()))
+		must[*watchcache.Entry](t)(busy.Create(t.Context(), configMap("default", "a", "1")))
+		now := must[int64](t)(c.Fresh(t.Context()))
+
+		time.Sleep(4 * time.Minute)
+		if _, ok := quiet.SnapshotAt(listed); !ok {
+			t.Error("no snapshot from four minutes ago")
+		}
+		time.Sleep(2 * time.Minute)
+		if _, ok := quiet.SnapshotAt(listed); ok {
+			t.Error("snapshot from six minutes ago")
+		}
+		if _, ok := quiet.SnapshotAt(now); !ok {
+			t.Error("no snapshot of now")
+		}
+		if n, err := quiet.PastAt(listed).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
+			t.Errorf("the store has %d as of then: %v", n, err)
+		}
+		if err := s.Compact(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := quiet.PastAt(listed).Count(t.Context(), "", watchcache.Position{}); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("after compaction: %v", err)
+		}
+	})
+}
+
 func TestConcurrentFreshReadsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &counting{Store: mem.New(), release: make(chan struct{})}

@@ -121,6 +121,7 @@ func (c *Cache) follow(ctx context.Context) error {
 		case a := <-c.requests:
 			waiting = append(waiting, a)
 		case now := <-sweep.C:
+			c.horizon.pass(now, c.Revision())
 			for _, k := range c.byPath() {
 				k.sweep(now)
 			}

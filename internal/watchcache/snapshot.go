@@ -99,12 +99,12 @@ func (k *Kind) Snapshot() Snapshot {
 	return Snapshot{Revision: max(known, shared.last), last: shared.last, state: shared.state}
 }
 
-// SnapshotAt returns the view as of a past revision, as long as the event log
-// reaches back to it; ok is false otherwise, and for a revision that the
-// cache has not reached.
+// SnapshotAt returns the view as of a past revision of the last few minutes, as
+// long as the event log reaches back to it; ok is false otherwise, and for a
+// revision that the cache has not reached.
 func (k *Kind) SnapshotAt(revision int64) (s Snapshot, ok bool) {
 	now := k.Snapshot()
-	if revision > now.Revision {
+	if revision > now.Revision || revision < k.cache.horizon.load() {
 		return Snapshot{}, false
 	}
 	if revision >= now.last {

@@ -49,6 +49,7 @@ type Cache struct {
 	kindsMu  sync.Mutex    // serializes the writers of kinds
 	requests chan addition // resources to fill while running
 	fresh    *freshness
+	horizon  horizon
 	synced   chan struct{}
 	stopped  chan struct{} // closed when Run returns
 }
