@@ -28,6 +28,7 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
 			return append(errs, validateActions(p.Child("validationActions"), b.Spec.ValidationActions)...)
 		},
+		MetadataUpdateUnchecked: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),

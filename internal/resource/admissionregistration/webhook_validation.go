@@ -49,6 +49,7 @@ func validateHooks(hooks, old []hook, c *compilers) field.ErrorList {
 	for i := range hooks {
 		p := field.NewPath("webhooks").Index(i)
 		errs = append(errs, validateHook(p, &hooks[i], c, stored)...)
+		errs = append(errs, validateReviewVersions(p.Child("admissionReviewVersions"), hooks[i].versions)...)
 		if hooks[i].name != "" && names.Has(hooks[i].name) {
 			errs = append(errs, field.Duplicate(p.Child("name"), hooks[i].name))
 		}
@@ -59,9 +60,6 @@ func validateHooks(hooks, old []hook, c *compilers) field.ErrorList {
 
 func validateHook(p *field.Path, h *hook, c *compilers, stored sets.Set[string]) field.ErrorList {
 	errs := utilvalidation.IsFullyQualifiedName(p.Child("name"), h.name)
-	errs = append(errs, rule.Selector(p.Child("namespaceSelector"), h.namespaces)...)
-	errs = append(errs, rule.Selector(p.Child("objectSelector"), h.objects)...)
-	errs = append(errs, validateReviewVersions(p.Child("admissionReviewVersions"), h.versions)...)
 	for i := range h.rules {
 		errs = append(errs, validateRuleWithOperations(p.Child("rules").Index(i), &h.rules[i])...)
 	}
@@ -79,6 +77,8 @@ func validateHook(p *field.Path, h *hook, c *compilers, stored sets.Set[string])
 	if t := h.timeout; t != nil && (*t < minTimeout || *t > maxTimeout) {
 		errs = append(errs, field.Invalid(p.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
+	errs = append(errs, rule.Selector(p.Child("namespaceSelector"), h.namespaces)...)
+	errs = append(errs, rule.Selector(p.Child("objectSelector"), h.objects)...)
 	if h.mayReinvoke && h.reinvocation != nil {
 		errs = append(errs, rule.OneOf(p.Child("reinvocationPolicy"), *h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -26,10 +27,13 @@ func IngressClasses() *resource.Resource {
 				fill.Nil(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 			}
 		},
-		Spec:     func(c *networkingv1.IngressClass) any { return c.Spec },
-		Validate: validateIngressClass,
-		ValidateUpdate: func(_ *resource.Request, c, old *networkingv1.IngressClass) field.ErrorList {
-			return rule.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
+		Spec:                 func(c *networkingv1.IngressClass) any { return c.Spec },
+		Validate:             validateIngressClass,
+		UpdateValidatesAlone: true,
+		ValidateUpdate: func(r *resource.Request, c, old *networkingv1.IngressClass) field.ErrorList {
+			errs := rule.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
+			errs = append(errs, resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)...)
+			return append(errs, validateIngressClass(r, c)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),

@@ -5,6 +5,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -14,13 +15,14 @@ import (
 // VolumeAttributesClasses is the resource volumeattributesclasses.
 func VolumeAttributesClasses() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.VolumeAttributesClass, *storagev1.VolumeAttributesClass]{
-		GroupVersion:   storagev1.SchemeGroupVersion,
-		Kind:           "VolumeAttributesClass",
-		Plural:         "volumeattributesclasses",
-		ShortNames:     []string{"vac"},
-		Cluster:        true,
-		Validate:       validateVolumeAttributesClass,
-		ValidateUpdate: validateVolumeAttributesClassUpdate,
+		GroupVersion:         storagev1.SchemeGroupVersion,
+		Kind:                 "VolumeAttributesClass",
+		Plural:               "volumeattributesclasses",
+		ShortNames:           []string{"vac"},
+		Cluster:              true,
+		Validate:             validateVolumeAttributesClass,
+		ValidateUpdate:       validateVolumeAttributesClassUpdate,
+		UpdateValidatesAlone: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("DriverName", "string", storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),
@@ -37,7 +39,7 @@ func validateVolumeAttributesClass(_ *resource.Request, c *storagev1.VolumeAttri
 	return append(errs, validateParameters(field.NewPath("parameters"), c.Parameters, true)...)
 }
 
-func validateVolumeAttributesClassUpdate(_ *resource.Request, c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+func validateVolumeAttributesClassUpdate(r *resource.Request, c, old *storagev1.VolumeAttributesClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.DriverName != old.DriverName {
 		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
@@ -45,5 +47,6 @@ func validateVolumeAttributesClassUpdate(_ *resource.Request, c, old *storagev1.
 	if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
 		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
 	}
-	return errs
+	errs = append(errs, resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)...)
+	return append(errs, validateVolumeAttributesClass(r, c)...)
 }
