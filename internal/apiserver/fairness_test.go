@@ -36,7 +36,7 @@ type fairServer struct {
 
 func startFair(t *testing.T) *fairServer {
 	s := &fairServer{t: t, begun: make(chan string, 1000), slow: make(chan struct{})}
-	counts := metrics.NewAPIServer()
+	counts := metrics.NewAPIServer(nil)
 	s.controller = fairness.New(fairness.Config{Seats: 20, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: counts.Fairness})
 	s.Server = apiservertest.Start(t, func(c *apiserver.Config) {
 		c.Fairness, c.Metrics = s.controller, counts
@@ -304,7 +304,7 @@ func BenchmarkFairness(b *testing.B) {
 		})
 	}
 	fair := func(c *apiserver.Config) {
-		c.Metrics = metrics.NewAPIServer()
+		c.Metrics = metrics.NewAPIServer(nil)
 		c.Fairness = fairness.New(fairness.Config{Seats: 600, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: c.Metrics.Fairness})
 		c.Fairness.Configure(bootstrap.SuggestedFlowSchemas, bootstrap.SuggestedPriorityLevelConfigurations)
 	}

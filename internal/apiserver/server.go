@@ -161,7 +161,7 @@ func New(c Config) (*Server, error) {
 		c.Clock = clock.RealClock{}
 	}
 	if c.Metrics == nil {
-		c.Metrics = metrics.NewAPIServer()
+		c.Metrics = metrics.NewAPIServer(c.Features)
 	}
 	if c.Audit != nil {
 		c.Admission = admission.WithAudit(c.Admission)

@@ -155,7 +155,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		}
 		a.store, a.encryption = encrypted, encrypted
 	}
-	a.metrics = metrics.NewAPIServer()
+	a.metrics = metrics.NewAPIServer(gates)
 	a.store = newMeasured(a.store, a.metrics.Store, resources)
 	a.cache = watchcache.New(a.store, resources)
 	a.metrics.MustRegister(caches{a.cache}, newStorageSize(s))

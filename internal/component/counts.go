@@ -17,7 +17,7 @@ type counts struct {
 }
 
 func newCounts() *counts {
-	r := metrics.NewRegistry()
+	r := metrics.NewRegistry(nil)
 	return &counts{
 		Registry: r, queues: metrics.NewQueues(r), clients: metrics.NewClients(r), leading: metrics.NewLeading(r), checks: metrics.NewChecks(),
 	}

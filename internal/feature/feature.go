@@ -116,6 +116,26 @@ func (s *Set) Enabled(name string) bool {
 	return g.on
 }
 
+// Gate is one feature.
+type Gate struct {
+	Name  string
+	Stage Stage
+	On    bool
+}
+
+// Gates returns every feature by name, AllAlpha and AllBeta among them.
+func (s *Set) Gates() []Gate {
+	all := make([]Gate, 0, len(known)+len(stages))
+	for name, g := range known {
+		all = append(all, Gate{Name: name, Stage: g.stage, On: s.Enabled(name)})
+	}
+	for name, stage := range stages {
+		all = append(all, Gate{Name: name, Stage: stage, On: s != nil && s.given[name]})
+	}
+	slices.SortFunc(all, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 // Given returns what was named, the stages AllAlpha and AllBeta included.
 func (s *Set) Given() map[string]bool {
 	if s == nil {

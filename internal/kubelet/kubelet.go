@@ -84,7 +84,7 @@ func New(config Config) (*Kubelet, error) {
 		return nil, err
 	}
 	if config.Metrics == nil {
-		config.Metrics = registry.NewRegistry()
+		config.Metrics = registry.NewRegistry(nil)
 	}
 	k := &Kubelet{
 		config:  config,

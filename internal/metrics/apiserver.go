@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // APIServer is what the API server counts.
@@ -21,9 +23,9 @@ type APIServer struct {
 	Unavailable *prometheus.CounterVec
 }
 
-// NewAPIServer returns the metrics of an API server.
-func NewAPIServer() *APIServer {
-	r := newRegistry(ofAPIServer)
+// NewAPIServer returns the metrics of an API server with these features.
+func NewAPIServer(features *feature.Set) *APIServer {
+	r := newRegistry(features, ofAPIServer)
 	return &APIServer{
 		Registry: r, Requests: newRequests(r), Watches: newWatches(r), Access: newAccess(r), Admission: newAdmission(r), Store: newStore(r), Checks: NewChecks(),
 		Fairness:    newFairness(r),

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -41,7 +42,7 @@ func grep(page, name string) string {
 }
 
 func TestRequests(t *testing.T) {
-	m := metrics.NewAPIServer()
+	m := metrics.NewAPIServer(nil)
 	pods := metrics.Request{Version: "v1", Resource: "pods", Namespaced: true, IsResource: true, Code: 200}
 	with := func(change func(*metrics.Request)) metrics.Request {
 		r := pods
@@ -81,7 +82,7 @@ func TestRequests(t *testing.T) {
 }
 
 func TestAccessAndAdmission(t *testing.T) {
-	m := metrics.NewAPIServer()
+	m := metrics.NewAPIServer(nil)
 	m.Access.Authenticated(metrics.Success, "jane@example.com", time.Millisecond)
 	m.Access.Authenticated(metrics.Success, "system:node:a", time.Millisecond)
 	m.Access.Authenticated(metrics.Failed, "", time.Millisecond)
@@ -107,7 +108,7 @@ func TestAccessAndAdmission(t *testing.T) {
 }
 
 func TestQueues(t *testing.T) {
-	r := metrics.NewRegistry()
+	r := metrics.NewRegistry(nil)
 	ctx := metrics.WithQueues(context.Background(), metrics.NewQueues(r))
 	q := metrics.NewQueue("job", func() int { return 3 })
 	q.Added()
@@ -129,12 +130,26 @@ func TestQueues(t *testing.T) {
 }
 
 func TestEveryComponentShowsWhatItIs(t *testing.T) {
-	p := page(metrics.NewRegistry())
+	p := page(metrics.NewRegistry(nil))
 	for _, name := range []string{"kubernetes_build_info{", "kubernetes_feature_enabled{", "go_goroutines ", "process_start_time_seconds "} {
 		if !strings.Contains(p, "\n"+name) {
 			t.Errorf("missing: %s", name)
 		}
 	}
+}
+
+func TestFeatures(t *testing.T) {
+	features, err := feature.Parse([]string{"AllBeta=true", "WatchList=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, page(metrics.NewRegistry(features)),
+		`kubernetes_feature_enabled{name="AllBeta",stage="BETA"} 1`,
+		`kubernetes_feature_enabled{name="GenericWorkload",stage="BETA"} 1`,
+		`kubernetes_feature_enabled{name="JobManagedBy",stage=""} 1`,
+		`kubernetes_feature_enabled{name="KMSv1",stage="DEPRECATED"} 0`,
+		`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`,
+	)
 }
 
 func TestChecks(t *testing.T) {
@@ -147,7 +162,7 @@ func TestChecks(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	m := metrics.NewAPIServer()
+	m := metrics.NewAPIServer(nil)
 	r := metrics.Request{Verb: "get", Version: "v1", Resource: "pods", Namespaced: true, Named: true, IsResource: true, Code: 200}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -156,7 +171,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 func BenchmarkAccess(b *testing.B) {
-	m := metrics.NewAPIServer()
+	m := metrics.NewAPIServer(nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Access.Authenticated(metrics.Success, "kubernetes-admin", time.Microsecond)

@@ -19,9 +19,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/version"
 )
 
@@ -35,13 +35,12 @@ type Registry struct {
 }
 
 // NewRegistry returns the registry of a component that shows of the
-// libraries' metrics what every process has.
-func NewRegistry() *Registry { return newRegistry(ofEveryProcess) }
+// libraries' metrics what every process has, and which features are on.
+func NewRegistry(features *feature.Set) *Registry { return newRegistry(features, ofEveryProcess) }
 
-func newRegistry(library func(name string) bool) *Registry {
-	utilfeature.DefaultMutableFeatureGate.AddMetrics()
+func newRegistry(features *feature.Set, library func(name string) bool) *Registry {
 	r := &Registry{Registry: prometheus.NewRegistry(), library: library}
-	r.MustRegister(buildInfo())
+	r.MustRegister(buildInfo(), gates{features})
 	return r
 }
 

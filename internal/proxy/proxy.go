@@ -71,7 +71,7 @@ func New(config Config) *Proxy {
 		config.RetryPeriod = time.Second
 	}
 	if config.Metrics == nil {
-		config.Metrics = registry.NewRegistry()
+		config.Metrics = registry.NewRegistry(nil)
 	}
 	return &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics)}
 }

@@ -29,7 +29,7 @@ type cluster struct {
 const patience = 15 * time.Second
 
 func newCluster(t testing.TB, seats int, objects ...any) *cluster {
-	c := &cluster{Controller: New(Config{Seats: seats, Patience: patience, Clock: clock.RealClock{}, Metrics: metrics.NewAPIServer().Fairness}), t: t}
+	c := &cluster{Controller: New(Config{Seats: seats, Patience: patience, Clock: clock.RealClock{}, Metrics: metrics.NewAPIServer(nil).Fairness}), t: t}
 	c.configure(objects...)
 	return c
 }
