@@ -75,8 +75,8 @@ func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) fi
 }
 
 func validateDaemonSetUpdate(r *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
-	errs := validateDaemonSet(r, d, old)
-	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
+	errs := rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
+	return append(errs, validateDaemonSet(r, d, old)...)
 }
 
 func validateDaemonSetStatus(_ *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {

@@ -43,8 +43,8 @@ func validateServiceSpec(spec, old *corev1.ServiceSpec) field.ErrorList {
 	errs = append(errs, validateSessionAffinity(spec, path)...)
 	errs = append(errs, validateClusterIPs(spec, old, path)...)
 	errs = append(errs, validateExternalIPs(spec, old, path)...)
-	errs = append(errs, validateServiceTypeCombinations(spec, path)...)
 	errs = append(errs, validateSourceRanges(spec, old, path)...)
+	errs = append(errs, validateServiceTypeCombinations(spec, path)...)
 	errs = append(errs, validateTrafficPolicies(spec, path)...)
 	return append(errs, validateLoadBalancerClass(spec, path)...)
 }
