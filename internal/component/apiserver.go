@@ -215,7 +215,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	})
 	a.managers = apply.New(a.custom.SchemasOr(documents.Schemas))
 	issuer := serviceaccount.NewIssuer(tokens)
-	handlers, err := a.handlers(issuer, documents)
+	handlers, err := a.handlers(issuer, documents, gates)
 	if err != nil {
 		return nil, err
 	}

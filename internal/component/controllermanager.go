@@ -74,6 +74,8 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	}
 	return together(metrics.WithQueues(ctx, c.queues),
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
-		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own, c) },
+		func(ctx context.Context) error {
+			return m.Serving.run(ctx, "kube-controller-manager", own, valuesOf(m.AddFlags), c)
+		},
 	)
 }

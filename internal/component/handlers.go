@@ -7,10 +7,11 @@ import (
 	"strconv"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // handlers are what the API server answers besides the API.
-func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handler) (map[string]http.Handler, error) {
+func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handler, gates *feature.Set) (map[string]http.Handler, error) {
 	advertised, err := a.flags.Advertised()
 	if err != nil {
 		return nil, err
@@ -28,6 +29,7 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 	if a.flags.Profiling {
 		addProfiles(handlers)
 	}
+	addZPages(handlers, "apiserver", valuesOf(a.flags.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")
 	return handlers, nil
 }
 

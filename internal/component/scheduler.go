@@ -63,6 +63,8 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 	}
 	return together(ctx,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
-		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own, c) },
+		func(ctx context.Context) error {
+			return s.Serving.run(ctx, "kube-scheduler", own, valuesOf(s.AddFlags), c)
+		},
 	)
 }

@@ -22,8 +22,8 @@ import (
 )
 
 // Serving is the HTTPS server of a component that is none itself: /healthz,
-// /livez and /readyz for everybody, /metrics and /debug/pprof/ for whom the
-// API server lets read those paths.
+// /livez and /readyz for everybody, /metrics, /statusz, /flagz and
+// /debug/pprof/ for whom the API server lets read those paths.
 type Serving struct {
 	BindAddress  string
 	Port         int // 0 is none
@@ -59,8 +59,9 @@ func (s *Serving) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
 }
 
-// run serves until ctx ends. own is the component's identity, c what it counts.
-func (s *Serving) run(ctx context.Context, component string, own *client.Client, c *counts) error {
+// run serves until ctx ends. own is the component's identity, flags are what
+// it was started with, c is what it counts.
+func (s *Serving) run(ctx context.Context, component string, own *client.Client, flags flagValues, c *counts) error {
 	if s.Port == 0 {
 		<-ctx.Done()
 		return nil
@@ -79,7 +80,7 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 		return err
 	}
 	server := &http.Server{
-		Handler: access.guard(s.handlers(c)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
+		Handler: access.guard(s.handlers(component, flags, c)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
 	}
 	return together(ctx, access.run, func(ctx context.Context) error {
@@ -92,7 +93,7 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 	})
 }
 
-func (s *Serving) handlers(c *counts) http.Handler {
+func (s *Serving) handlers(component string, flags flagValues, c *counts) http.Handler {
 	handlers := map[string]http.Handler{"/metrics": c.Handler(), "/metrics/slis": c.checks.Handler()}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -103,6 +104,7 @@ func (s *Serving) handlers(c *counts) http.Handler {
 	if s.Profiling {
 		addProfiles(handlers)
 	}
+	addZPages(handlers, component, flags, nil)
 	mux := http.NewServeMux()
 	for path, handler := range handlers {
 		mux.Handle(path, handler)

@@ -1,0 +1,63 @@
+package component
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/compatibility"
+
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/version"
+)
+
+// pages are handlers by path.
+type pages map[string]http.Handler
+
+// Handle adds a page.
+func (p pages) Handle(path string, h http.Handler) { p[path] = h }
+
+// addZPages adds the pages that tell people how a component was started:
+// /flagz (KEP-4828), every flag with its value, and /statusz (KEP-4827), since
+// when it runs, its version, and the first segments of its paths, which are
+// those in handlers and more. They are made when they are first asked for.
+func addZPages(handlers pages, component string, flags flagValues, gates *feature.Set, more ...string) {
+	if gates.Enabled("ComponentFlagz") {
+		handlers.Handle(flagz.DefaultFlagzPath, onDemand(flagz.DefaultFlagzPath, func(p pages) { flagz.Install(p, component, flags) }))
+	}
+	if gates.Enabled("ComponentStatusz") {
+		paths := slices.AppendSeq(more, maps.Keys(handlers))
+		handlers.Handle(statusz.DefaultStatuszPath, onDemand(statusz.DefaultStatuszPath, func(p pages) {
+			running := compatibility.NewEffectiveVersionFromString(version.Kubernetes, "", "")
+			statusz.Install(p, component, statusz.NewRegistry(running, statusz.WithListedPaths(paths)))
+		}))
+	}
+}
+
+func onDemand(path string, install func(pages)) http.Handler {
+	installed := sync.OnceValue(func() http.Handler {
+		p := pages{}
+		install(p)
+		return p[path]
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { installed().ServeHTTP(w, r) })
+}
+
+// flagValues are the flags that a component was started with.
+type flagValues map[string]string
+
+// GetFlagz implements flagz.Reader.
+func (f flagValues) GetFlagz() map[string]string { return f }
+
+// valuesOf reads the flags that a component binds; they keep their values.
+func valuesOf(bind func(*pflag.FlagSet)) flagValues {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bind(set)
+	values := flagValues{}
+	set.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	return values
+}
