@@ -37,6 +37,8 @@ func PersistentVolumes() *resource.Resource {
 		Validate:       validatePersistentVolume,
 		ValidateUpdate: validatePersistentVolumeUpdate,
 		Warnings:       volumeObjectWarnings,
+		// ValidateUpdate checks the metadata once more, as upstream does.
+		MetadataUpdateUnchecked: true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]),
@@ -173,7 +175,7 @@ func validateVolumeNodeAffinity(a *corev1.VolumeNodeAffinity, path *field.Path) 
 // validatePersistentVolumeUpdate fixes what the volume is. Updates have always
 // been checked twice as creates are, which clients see in the causes.
 func validatePersistentVolumeUpdate(r *resource.Request, v, old *corev1.PersistentVolume) field.ErrorList {
-	errs := resource.ValidateMetadata(v, false, validation.NameIsDNSSubdomain)
+	errs := resource.ValidateNamedMetadata(v, false, validation.NameIsDNSSubdomain)
 	errs = append(errs, validatePersistentVolume(r, v)...)
 	source := v.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +60,9 @@ func compareCauses(want *Answer, got Outcome) string {
 	for _, cause := range extra {
 		lines = append(lines, "  + "+cause)
 	}
+	if len(missing)+len(extra) == 0 && !slices.Equal(wanted, found) {
+		lines = append(lines, "  want the order "+strings.Join(wanted, "; "), "  got            "+strings.Join(found, "; "))
+	}
 	return strings.Join(lines, "\n")
 }
 
@@ -78,7 +80,6 @@ func render(causes []metav1.StatusCause) []string {
 		line := fmt.Sprintf("%s: %s (%s)", c.Field, message, c.Type)
 		lines = append(lines, generatedName.ReplaceAllString(line, `		lines = append(lines, *"`))
 	}
-	sort.Strings(lines)
 	return lines
 }
 
