@@ -28,6 +28,11 @@ func (q *request) delete() error {
 	if err != nil {
 		return err
 	}
+	if forbid := q.endpoint.resource.ForbidDelete; forbid != nil {
+		if why := forbid(q.info.Name); why != "" {
+			return apierrors.NewForbidden(q.endpoint.groupResource(), q.info.Name, errors.New(why))
+		}
+	}
 	e, gone, err := q.deleteObject(q.gate(admission.Delete, options, len(options.DryRun) > 0), q.info.Name, options)
 	if err != nil {
 		return err

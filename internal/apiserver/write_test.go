@@ -354,3 +354,16 @@ func TestEventsInBothGroups(t *testing.T) {
 		}
 	}
 }
+
+// The priority classes of the system cannot be deleted one by one.
+func TestSystemPriorityClassesStay(t *testing.T) {
+	s := apiservertest.Start(t)
+	const path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+	code, body, _ := call(t, s, "DELETE", path+"/system-node-critical", "")
+	want := `priorityclasses.scheduling.k8s.io \"system-node-critical\" is forbidden: this is a system priority class and cannot be deleted`
+	if code != 403 || !strings.Contains(string(body), want) {
+		t.Errorf("%d %s", code, body)
+	}
+	do(t, s, 201, "POST", path, `{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"mine"},"value":1}`)
+	do(t, s, 200, "DELETE", path+"/mine", "")
+}

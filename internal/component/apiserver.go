@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,7 +22,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
-	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	apihealth "github.com/coracle-io/coracle/internal/apiserver/health"
@@ -215,7 +213,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	})
 	a.managers = apply.New(a.custom.SchemasOr(documents.Schemas))
 	issuer := serviceaccount.NewIssuer(tokens)
-	handlers, err := a.handlers(issuer, documents, gates)
+	handlers, err := a.handlers(issuer, documents)
 	if err != nil {
 		return nil, err
 	}
@@ -292,17 +290,13 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 			return nil
 		case <-a.cache.Synced():
 		}
-		err := bootstrap.Reconcile(ctx, objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
-			ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
-			ClientCA:     a.keys.Cluster().PEM(), RequestHeaderCA: a.keys.FrontProxy().PEM(), Now: time.Now(),
-			TurnedOn: a.turnedOn, TurnedOff: a.turnedOff,
-		})
-		if err != nil {
-			return fmt.Errorf("make the default objects: %w", err)
+		if err := a.makeDefaults(ctx); err != nil {
+			return err
 		}
 		keepFlowSchemas := a.followFlowSchemas()
 		g.Go(func() error { return a.services.Run(ctx) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
+		g.Go(func() error { return a.keepSystem(ctx) })
 		defined := make(chan struct{})
 		g.Go(func() error {
 			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, func() { close(defined) })

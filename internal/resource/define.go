@@ -33,6 +33,7 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		StoragePath:              d.StoragePath,
 		TTL:                      d.TTL,
 		ValidateName:             d.ValidateName,
+		ForbidDelete:             d.ForbidDelete,
 		AllowCreateOnUpdate:      d.AllowCreateOnUpdate,
 		AllowUnconditionalUpdate: !d.ForbidUnconditionalUpdate,
 		DefaultPropagation:       d.DefaultPropagation,

@@ -68,6 +68,7 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	Warnings                func(r *Request, obj, old T) []string
 	ValidateName            func(name string, prefix bool) []string // nil: DNS subdomain
 
+	ForbidDelete              func(name string) string
 	AllowCreateOnUpdate       bool
 	ForbidUnconditionalUpdate bool
 	DefaultPropagation        metav1.DeletionPropagation // "" is Background

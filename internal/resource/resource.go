@@ -88,6 +88,9 @@ type Resource struct {
 
 	// ForbidCreate is why objects cannot be created at present, "" if they can.
 	ForbidCreate string
+	// ForbidDelete is why the object of a name cannot be deleted, "" if it can;
+	// nil allows all. Deletions of a collection do not ask.
+	ForbidDelete func(name string) string
 	// AllowCreateOnUpdate lets a PUT to a missing name create it.
 	AllowCreateOnUpdate bool
 	// AllowUnconditionalUpdate lets a PUT without resourceVersion win.

@@ -3,19 +3,13 @@ package bootstrap
 import (
 	"context"
 	"strconv"
-	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 )
-
-// keepPeriod is how often the default flow schemas and priority levels are
-// looked at.
-const keepPeriod = time.Minute
 
 // KeepFlowControl puts the default flow schemas and priority levels back every
 // minute, by upstream's rules of the maintenance of mandatory and suggested
@@ -29,22 +23,12 @@ const keepPeriod = time.Minute
 //	suggested, without either           "true" if nobody has changed it since it was made, "false" if somebody has
 //	others, autoupdate-spec "true"      deleted: they were suggested by another release
 func KeepFlowControl(ctx context.Context, source objects.Source, w Writer) error {
-	ticker := time.NewTicker(keepPeriod)
-	defer ticker.Stop()
-	for {
-		err := ensure(ctx, source, w, flowControl())
-		if err == nil {
-			err = removeUnknown(ctx, source, w)
+	return keep(ctx, "flow schemas and priority levels", func() error {
+		if err := ensure(ctx, source, w, flowControl()); err != nil {
+			return err
 		}
-		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot keep the default flow schemas and priority levels, will try again", "in", keepPeriod)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return removeUnknown(ctx, source, w)
+	})
 }
 
 // removeUnknown deletes what servers keep up to date but this one does not know.

@@ -91,27 +91,43 @@ func TestFlowControlIsKept(t *testing.T) {
 	}
 }
 
-func TestDeletedFlowSchemasComeBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := fresh(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- KeepFlowControl(ctx, w.Memory, w) }()
-		synctest.Wait()
-		for _, name := range []string{"exempt", "service-accounts"} {
-			w.Memory.Delete(objects.FlowSchemas, "", name)
-		}
-		time.Sleep(keepPeriod)
-		synctest.Wait()
-		schemas := objects.Of[*flowcontrolv1.FlowSchema](w.Memory, objects.FlowSchemas)
-		for _, name := range []string{"exempt", "service-accounts"} {
-			if _, ok := schemas.Get("", name); !ok {
-				t.Errorf("%s did not come back", name)
-			}
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+func TestDeletedObjectsComeBack(t *testing.T) {
+	for _, test := range []struct {
+		name, path, namespace string
+		deleted               []string
+		keep                  func(context.Context, objects.Source, Writer) error
+	}{
+		{"flow schemas", objects.FlowSchemas, "", []string{"exempt", "service-accounts"}, KeepFlowControl},
+		{"namespaces", objects.Namespaces, "", []string{"kube-node-lease"}, keepSystem},
+		{"ConfigMaps", objects.ConfigMaps, "kube-system",
+			[]string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}, keepSystem},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := fresh(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- test.keep(ctx, w.Memory, w) }()
+				synctest.Wait()
+				for _, name := range test.deleted {
+					w.Memory.Delete(test.path, test.namespace, name)
+				}
+				time.Sleep(keepPeriod)
+				synctest.Wait()
+				for _, name := range test.deleted {
+					if _, ok := w.Kind(test.path).Get(test.namespace, name); !ok {
+						t.Errorf("%s did not come back", name)
+					}
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func keepSystem(ctx context.Context, source objects.Source, w Writer) error {
+	return KeepSystem(ctx, source, w, options)
 }

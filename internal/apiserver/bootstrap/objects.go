@@ -45,15 +45,7 @@ func wantedObjects(o Options) ([]wanted, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []wanted
-	for _, name := range []string{metav1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic, metav1.NamespaceSystem} {
-		out = append(out, wanted{objects.Namespaces, &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
-			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
-			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
-		}})
-	}
-	out = append(out, policy()...)
+	out := append(namespaces(), policy()...)
 	out = append(out, flowControl()...)
 	out = append(out,
 		priorityClass("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
@@ -63,10 +55,27 @@ func wantedObjects(o Options) ([]wanted, error) {
 		out = append(out, wanted{objects.ServiceCIDRs, &networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: o.ServiceCIDRs}}})
 	}
-	return append(out, authentication, wanted{objects.ConfigMaps, &corev1.ConfigMap{
+	return append(out, authentication, tokenTracking(o.Now)), nil
+}
+
+func namespaces() []wanted {
+	var out []wanted
+	for _, name := range []string{metav1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic, metav1.NamespaceSystem} {
+		out = append(out, wanted{objects.Namespaces, &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		}})
+	}
+	return out
+}
+
+// tokenTracking says since when it is known which tokens in secrets are used.
+func tokenTracking(since time.Time) wanted {
+	return wanted{objects.ConfigMaps, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"},
-		Data:       map[string]string{"since": o.Now.UTC().Format(time.DateOnly)},
-	}}), nil
+		Data:       map[string]string{"since": since.UTC().Format(time.DateOnly)},
+	}}
 }
 
 func priorityClass(name string, value int32, description string) wanted {

@@ -32,6 +32,12 @@ func PriorityClasses() *resource.Resource {
 		Validate:             validatePriorityClass,
 		UpdateValidatesAlone: true,
 		ValidateUpdate:       validatePriorityClassUpdate,
+		ForbidDelete: func(name string) string {
+			if name == systemClusterCritical || name == systemNodeCritical {
+				return "this is a system priority class and cannot be deleted"
+			}
+			return ""
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Value", "integer", doc["value"]),

@@ -1,0 +1,36 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// makeDefaults makes the objects that every server starts with.
+func (a *APIServer) makeDefaults(ctx context.Context) error {
+	source, w, options := a.defaults()
+	if err := bootstrap.Reconcile(ctx, source, w, options); err != nil {
+		return fmt.Errorf("make the default objects: %w", err)
+	}
+	return nil
+}
+
+// keepSystem puts back, until ctx ends, what of them the cluster cannot do without.
+func (a *APIServer) keepSystem(ctx context.Context) error {
+	source, w, options := a.defaults()
+	return bootstrap.KeepSystem(ctx, source, w, options)
+}
+
+func (a *APIServer) defaults() (objects.Source, bootstrap.Writer, bootstrap.Options) {
+	return objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
+		ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
+		ClientCA:     a.keys.Cluster().PEM(), RequestHeaderCA: a.keys.FrontProxy().PEM(), Now: time.Now(),
+		TurnedOn: a.turnedOn, TurnedOff: a.turnedOff,
+	}
+}
