@@ -173,7 +173,7 @@ func validateJobUpdate(r *resource.Request, j, old *batchv1.Job) field.ErrorList
 	errs = append(errs, validateJobSelector(p, s)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
-	errs = append(errs, validateTemplateUpdate(p.Child("template"), j, old)...)
+	errs = append(errs, validateTemplateUpdate(r.Features, p.Child("template"), j, old)...)
 	errs = append(errs, rule.Immutable(p.Child("completionMode"), s.CompletionMode, before.CompletionMode)...)
 	if !equality.Semantic.DeepEqual(s.PodFailurePolicy, before.PodFailurePolicy) {
 		errs = append(errs, field.Invalid(p.Child("podFailurePolicy"), rule.Shown(s.PodFailurePolicy), validation.FieldImmutableErrorMsg))
@@ -202,26 +202,6 @@ func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.Err
 		return nil
 	}
 	return field.ErrorList{field.Invalid(p, *s.Completions, "can only be modified in tandem with spec.parallelism")}
-}
-
-// validateTemplateUpdate lets the scheduling directives of a job that is
-// suspended and has not started be changed (KEP-2926), and nothing else.
-func validateTemplateUpdate(p *field.Path, j, old *batchv1.Job) field.ErrorList {
-	template, before := j.Spec.Template.DeepCopy(), &old.Spec.Template
-	if ptr.Deref(old.Spec.Suspend, false) && old.Status.StartTime == nil {
-		template.Labels, template.Annotations = before.Labels, before.Annotations
-		template.Spec.NodeSelector = before.Spec.NodeSelector
-		template.Spec.Affinity = before.Spec.Affinity
-		template.Spec.Tolerations = before.Spec.Tolerations
-		template.Spec.SchedulingGates = before.Spec.SchedulingGates
-	}
-	if equality.Semantic.DeepEqual(template, before) {
-		return nil
-	}
-	if equality.Semantic.DeepEqual(template.ObjectMeta, before.ObjectMeta) {
-		return field.ErrorList{field.Invalid(p.Child("spec"), rule.Shown(template.Spec), validation.FieldImmutableErrorMsg)}
-	}
-	return field.ErrorList{field.Invalid(p, rule.Shown(*template), validation.FieldImmutableErrorMsg)}
 }
 
 // indexWarnings warns of a job with more failed indexes than its status can

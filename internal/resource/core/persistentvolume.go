@@ -29,7 +29,11 @@ func PersistentVolumes() *resource.Resource {
 			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
 		},
 		PrepareStatus: func(r *resource.Request, v, old *corev1.PersistentVolume) {
-			if v.Status.Phase != old.Status.Phase && equal(v.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime) {
+			told := v.Status.LastPhaseTransitionTime
+			switch was := old.Status.LastPhaseTransitionTime; {
+			case v.Status.Phase == old.Status.Phase && told == nil:
+				v.Status.LastPhaseTransitionTime = was
+			case v.Status.Phase != old.Status.Phase && (told == nil || told.Equal(was)):
 				now := metav1.NewTime(r.Now)
 				v.Status.LastPhaseTransitionTime = &now
 			}

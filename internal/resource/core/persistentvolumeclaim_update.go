@@ -79,8 +79,8 @@ func validateAttributesUpdate(c, old *corev1.PersistentVolumeClaim, at *field.Pa
 
 // resizeStatuses are the steps of making a volume larger.
 var resizeStatuses = []corev1.ClaimResourceStatus{
-	corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimControllerResizeInProgress,
-	corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInProgress,
+	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
 	corev1.PersistentVolumeClaimNodeResizePending,
 }
 

@@ -82,7 +82,7 @@ spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resour
 			old: `{spec: ` + claim + `}}`,
 			next: `{spec: ` + claim + `}, status: {capacity: {storage: -1}, allocatedResources: {cpu: 1, storage: 2Gi},
 			  allocatedResourceStatuses: {storage: Growing}}}`,
-			wants: `status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInfeasible", "ControllerResizeInProgress"
+			wants: `status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInProgress", "ControllerResizeInfeasible"
 status.allocatedResources: Unsupported value: "cpu": supported values: "storage"
 status.capacity[storage]: Invalid value: -1: must be a valid resource quantity`,
 		},
