@@ -213,7 +213,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	})
 	a.managers = apply.New(a.custom.SchemasOr(documents.Schemas))
 	issuer := serviceaccount.NewIssuer(tokens)
-	handlers, err := a.handlers(issuer, documents)
+	handlers, err := a.handlers(issuer, documents, gates)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Authorizer: authorizer, Rules: authorizer, Audit: auditor, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
-		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout,
+		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout, GoawayChance: f.GoawayChance,
 		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
 		Components: f.Components,
 	}); err != nil {
