@@ -74,8 +74,9 @@ func (w *Writer) Last(uid types.UID) (v1.PodStatus, bool) {
 	return v1.PodStatus{}, false
 }
 
-// Set makes status the pod's. With remove the pod is deleted from the API
-// server after it is written.
+// Set makes status the pod's, also where others have changed the kubelet's
+// conditions since. With remove the pod is deleted from the API server after it
+// is written.
 func (w *Writer) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remove bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,12 +84,25 @@ func (w *Writer) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remo
 	if e == nil {
 		e = &entry{pod: pod, dirty: true}
 		w.entries[pod.UID] = e
-	} else if !equality.Semantic.DeepEqual(e.status, status) {
+	} else if !equality.Semantic.DeepEqual(e.status, status) || overwritten(e.pod.Status, status) {
 		e.dirty = true
 	}
 	e.status = status
 	e.remove = e.remove || remove
 	w.kick(ctx, pod.UID, e)
+}
+
+// overwritten says that somebody else wrote a condition that is the kubelet's:
+// as the control plane does for a node that it does not hear from.
+func overwritten(api, own v1.PodStatus) bool {
+	for _, c := range own.Conditions {
+		if slices.Contains(owned, c.Type) && slices.ContainsFunc(api.Conditions, func(a v1.PodCondition) bool {
+			return a.Type == c.Type && a.Status != c.Status
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // Forget drops what is known of a pod that the API server no longer has.
