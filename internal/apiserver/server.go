@@ -29,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -93,6 +94,9 @@ type Config struct {
 	RequestTimeout time.Duration
 	// MinRequestTimeout is the least that a watch without a timeout lasts; 0 is 30 minutes.
 	MinRequestTimeout time.Duration
+	// GoawayChance is the share of HTTP/2 requests after which the client is
+	// told to connect anew; requests under way are not disturbed.
+	GoawayChance float64
 	// CBOR adds CBOR to the media types that clients may send and ask for.
 	CBOR bool
 	// Clock is the wall clock if nil.
@@ -215,8 +219,12 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	s.stop.Store(&ctx)
 	log := klog.FromContext(ctx)
+	handler := s.Handler()
+	if s.GoawayChance > 0 {
+		handler = filters.WithProbabilisticGoaway(handler, s.GoawayChance)
+	}
 	server := &http.Server{
-		Handler:           s,
+		Handler:           handler,
 		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,

@@ -61,6 +61,7 @@ type APIServerFlags struct {
 	MaxMutatingInFlight int
 	PriorityAndFairness bool
 	RequestTimeout      time.Duration
+	GoawayChance        float64
 	EventTTL            time.Duration
 	RuntimeConfig       []string
 	FeatureGates        []string
@@ -136,6 +137,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; without priority and fairness, 0 is no limit")
 	fs.IntVar(&f.MaxMutatingInFlight, "max-mutating-requests-inflight", f.MaxMutatingInFlight, "most writing requests at a time; without priority and fairness, 0 is no limit")
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long a request other than a watch may take")
+	fs.Float64Var(&f.GoawayChance, "goaway-chance", f.GoawayChance, "share of HTTP/2 requests after which clients are to connect anew, perhaps to another server behind a load balancer; from 0, which is none, to 0.02")
 	fs.DurationVar(&f.EventTTL, "event-ttl", f.EventTTL, "how long events are kept")
 	fs.StringSliceVar(&f.RuntimeConfig, "runtime-config", f.RuntimeConfig, "API groups and versions to turn on or off, as apps/v1=false")
 	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
@@ -168,6 +170,9 @@ func (f *APIServerFlags) Validate() error {
 	}
 	if (f.KubeletCertFile == "") != (f.KubeletKeyFile == "") {
 		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together: give both or neither"))
+	}
+	if f.GoawayChance < 0 || f.GoawayChance > 0.02 {
+		errs = append(errs, errors.New("--goaway-chance can not be less than 0 or greater than 0.02"))
 	}
 	errs = append(errs, f.validateInFlight()...)
 	return errors.Join(errs...)

@@ -67,6 +67,7 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
+	flags := valuesOf(m.AddFlags)
 	election := m.Leader
 	election.Observe = c.leads
 	runner := controller.Runner{
@@ -74,8 +75,6 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	}
 	return together(metrics.WithQueues(ctx, c.queues),
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
-		func(ctx context.Context) error {
-			return m.Serving.run(ctx, "kube-controller-manager", own, valuesOf(m.AddFlags), c)
-		},
+		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own, flags, c) },
 	)
 }

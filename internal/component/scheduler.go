@@ -56,6 +56,7 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 	if err != nil {
 		return err
 	}
+	flags := valuesOf(s.AddFlags)
 	election, measure := s.Leader, scheduler.NewMetrics(c.Registry)
 	election.Observe = c.leads
 	work := func(ctx context.Context) error {
@@ -63,8 +64,6 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 	}
 	return together(ctx,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
-		func(ctx context.Context) error {
-			return s.Serving.run(ctx, "kube-scheduler", own, valuesOf(s.AddFlags), c)
-		},
+		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own, flags, c) },
 	)
 }

@@ -53,7 +53,8 @@ type flagValues map[string]string
 // GetFlagz implements flagz.Reader.
 func (f flagValues) GetFlagz() map[string]string { return f }
 
-// valuesOf reads the flags that a component binds; they keep their values.
+// valuesOf reads the flags that a component binds. They keep their values, but
+// nobody else may read or write them meanwhile.
 func valuesOf(bind func(*pflag.FlagSet)) flagValues {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bind(set)
