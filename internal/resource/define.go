@@ -153,6 +153,7 @@ var plainFinalizers = map[string]bool{
 	"apiregistration.k8s.io":       true,
 	"coordination.k8s.io":          true,
 	"node.k8s.io":                  true,
+	"policy":                       true,
 }
 
 func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {

@@ -165,7 +165,7 @@ func validateJobTemplateSpec(r *resource.Request, p *field.Path, s, old *batchv1
 
 func validateJobUpdate(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
-	errs := resource.ValidateMetadata(j, true, core.PodName)
+	errs := resource.ValidateNamedMetadata(j, true, core.PodName)
 	errs = append(errs, validateJob(r, j, old)...)
 	// Clients know each fault of the spec as two: the new job is not valid,
 	// and neither is the change.

@@ -15,12 +15,13 @@ import (
 // LimitRanges is the resource limitranges.
 func LimitRanges() *rules.Resource {
 	return rules.Define(rules.Definition[corev1.LimitRange, *corev1.LimitRange]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "LimitRange",
-		Plural:       "limitranges",
-		ShortNames:   []string{"limits"},
-		Default:      defaultLimitRange,
-		Validate:     validateLimitRange,
+		GroupVersion:            corev1.SchemeGroupVersion,
+		Kind:                    "LimitRange",
+		Plural:                  "limitranges",
+		ShortNames:              []string{"limits"},
+		Default:                 defaultLimitRange,
+		Validate:                validateLimitRange,
+		MetadataUpdateUnchecked: true,
 		PrepareForCreate: func(_ *rules.Request, l *corev1.LimitRange) {
 			fill.Zero(&l.Name, string(l.UID))
 		},

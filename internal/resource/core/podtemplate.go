@@ -31,8 +31,7 @@ func PodTemplates() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		ValidateUpdate: func(r *resource.Request, t, old *corev1.PodTemplate) field.ErrorList {
-			errs := resource.ValidateNamedMetadata(t, true, PodName)
-			return append(errs, ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(r.Features, &old.Template))...)
+			return ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), PodTemplateOptions(r.Features, &old.Template))
 		},
 		ValidateName: PodName,
 		Warnings: func(_ *resource.Request, t, old *corev1.PodTemplate) []string {

@@ -26,10 +26,11 @@ func ResourceQuotas() *resource.Resource {
 			roundResources(q.Status.Hard)
 			roundResources(q.Status.Used)
 		},
-		CopyStatus:     func(q, from *corev1.ResourceQuota) { q.Status = from.Status },
-		ValidateStatus: validateResourceQuotaStatus,
-		Validate:       validateResourceQuota,
-		ValidateUpdate: validateResourceQuotaUpdate,
+		CopyStatus:           func(q, from *corev1.ResourceQuota) { q.Status = from.Status },
+		ValidateStatus:       validateResourceQuotaStatus,
+		Validate:             validateResourceQuota,
+		UpdateValidatesAlone: true,
+		ValidateUpdate:       validateResourceQuotaUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Request", "string", "Request represents a minimum amount of cpu/memory that a container may consume."),
@@ -195,12 +196,12 @@ func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path
 	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
 }
 
-func validateResourceQuotaUpdate(_ *resource.Request, q, old *corev1.ResourceQuota) field.ErrorList {
-	path := field.NewPath("spec", "scopes")
+func validateResourceQuotaUpdate(r *resource.Request, q, old *corev1.ResourceQuota) field.ErrorList {
+	errs := validateResourceQuota(r, q)
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
-		return field.ErrorList{field.Invalid(path, q.Spec.Scopes, fieldImmutable)}
+		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, fieldImmutable))
 	}
-	return nil
+	return errs
 }
 
 func validateResourceQuotaStatus(_ *resource.Request, q, _ *corev1.ResourceQuota) field.ErrorList {

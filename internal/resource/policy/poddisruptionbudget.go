@@ -28,6 +28,12 @@ func PodDisruptionBudgets() *resource.Resource {
 		Validate: func(_ *resource.Request, b *policyv1.PodDisruptionBudget) field.ErrorList {
 			return validateBudget(field.NewPath("spec"), &b.Spec)
 		},
+		// Metadata is checked as that of all kinds is, and no further.
+		MetadataUpdateUnchecked: true,
+		UpdateValidatesAlone:    true,
+		ValidateUpdate: func(_ *resource.Request, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
+			return validateBudget(field.NewPath("spec"), &b.Spec)
+		},
 		ValidateStatus: validateBudgetStatus,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
