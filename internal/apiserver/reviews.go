@@ -21,7 +21,10 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
-var errNoTokens = errors.New("no token authenticator is configured")
+var (
+	errNoTokens     = errors.New("no token authenticator is configured")
+	errInvalidToken = errors.New("invalid bearer token")
+)
 
 // reviewToken says whose a token is.
 func (q *request) reviewToken() error {
@@ -50,6 +53,9 @@ func (q *request) tokenStatus(spec authenticationv1.TokenReviewSpec) authenticat
 		ctx = authenticator.WithAudiences(ctx, audiences)
 	}
 	found, ok, err := q.server.Tokens.AuthenticateToken(ctx, spec.Token)
+	if err == nil && !ok {
+		err = errInvalidToken
+	}
 	status := authenticationv1.TokenReviewStatus{Authenticated: ok}
 	if err != nil {
 		status.Error = err.Error()

@@ -215,3 +215,16 @@ func TestAuthenticationFlags(t *testing.T) {
 		}
 	}
 }
+
+// A review of a token that nobody knows says so.
+func TestReviewOfAnUnknownToken(t *testing.T) {
+	s := startWhole(t)
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "unknown"}}
+	review, err := s.clientset(s.admin()).AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if review.Status.Authenticated || review.Status.Error != "invalid bearer token" {
+		t.Errorf("got %+v", review.Status)
+	}
+}
