@@ -217,6 +217,9 @@ func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
 			v.legacy != "" && string(secret.Data[corev1.ServiceAccountTokenKey]) != v.legacy {
 			return fmt.Errorf("service account token has been invalidated: secret %s is gone", k.Secret.Name)
 		}
+		if v.legacy != "" && secret.Labels[invalidSince] != "" {
+			return markedInvalid(k)
+		}
 	}
 	if k.Pod != nil {
 		pod, ok := a.pods.Get(k.Namespace, k.Pod.Name)

@@ -4,6 +4,7 @@
 package serviceaccount
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -31,6 +32,15 @@ type claims struct {
 // legacyIssuer is that of the tokens that are kept in secrets. They hold for
 // the API server's own audiences and never expire.
 const legacyIssuer = "kubernetes/serviceaccount"
+
+// invalidSince is the label of a secret whose token must not be used any more
+// (KEP-2799). Who takes it away allows the token again.
+const invalidSince = "kubernetes.io/legacy-token-invalid-since"
+
+func markedInvalid(b *bound) error {
+	return fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+		b.Namespace, b.Secret.Name, b.Namespace, b.ServiceAccount.Name, invalidSince)
+}
 
 // legacyClaims is what a token that is kept in a secret says.
 type legacyClaims struct {

@@ -36,6 +36,11 @@ func TestTokenOfASecret(t *testing.T) {
 	if r := f.accepted(t, token); r.User.GetName() != "system:serviceaccount:web:default" || r.User.GetUID() != "sa-uid" || len(r.User.GetExtra()) != 0 {
 		t.Errorf("%+v", r.User)
 	}
+	f.objects.Put(objects.Secrets, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s", Labels: map[string]string{"kubernetes.io/legacy-token-invalid-since": "2026-11-01"}},
+		Data:       map[string][]byte{"token": []byte(token)},
+	})
+	f.refused(t, token, "the token in secret web/s for service account web/default has been marked invalid")
 	f.objects.Delete(objects.Secrets, "web", "s")
 	f.refused(t, token, "secret s is gone")
 }
