@@ -28,6 +28,15 @@ func (s *Server) GetObjectDefaulter() runtime.ObjectDefaulter { return kindMap{s
 // GetObjectConvertor implements admission.ObjectInterfaces.
 func (s *Server) GetObjectConvertor() runtime.ObjectConvertor { return kindMap{s} }
 
+// ResourceOf is the plural name of the resource that has a kind, if it is served.
+func (s *Server) ResourceOf(kind schema.GroupVersionKind) (plural string, ok bool) {
+	e := s.routes.Load().kinds[kind]
+	if e == nil {
+		return "", false
+	}
+	return e.resource.Plural, true
+}
+
 // GetEquivalentResourceMapper implements admission.ObjectInterfaces.
 func (s *Server) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return kindMap{s} }
 

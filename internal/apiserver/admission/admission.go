@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -164,7 +165,8 @@ func (c *Chain) Plugins() []string { return c.names }
 // Admit lets every plugin change the object, once more if a webhook or policy
 // changed what another that wants to see such changes has passed
 // (reinvocationPolicy: IfNeeded); the first error ends it. Then roles and
-// bindings are held against what their writer may grant.
+// bindings are held against what their writer may grant, and policies against
+// what their writer may read.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if err := c.admit(ctx, a, o); err != nil {
 		return err
@@ -175,8 +177,14 @@ func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.O
 			return err
 		}
 	}
-	if c.config.RBAC != nil && (onWrite{}).Handles(a.GetOperation()) && a.GetResource().Group == rbacv1.GroupName {
+	if !(onWrite{}).Handles(a.GetOperation()) {
+		return nil
+	}
+	switch group := a.GetResource().Group; {
+	case group == rbacv1.GroupName && c.config.RBAC != nil:
 		return c.config.RBAC.CheckEscalation(ctx, c.config.Authorizer, a.GetUserInfo(), a.GetObject(), a.GetOldObject())
+	case group == admissionregistrationv1.GroupName && a.GetSubresource() == "" && c.config.Authorizer != nil:
+		return c.checkParams(ctx, a, o)
 	}
 	return nil
 }
