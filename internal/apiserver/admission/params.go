@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // A resolver is the server that admits an object, who knows the kinds that it
@@ -67,10 +68,13 @@ func (c *Chain) checkParams(ctx context.Context, a admission.Attributes, o admis
 	case p.kind != nil:
 		path, err = field.NewPath("spec", "paramKind"), c.mayReadKind(ctx, u, p.kind, o)
 	case p.ref != nil:
-		policy, known := c.config.Objects.Kind(policies).Get("", p.policy)
-		if known {
-			said, _ := paramsOf(policy)
-			p.kind = said.kind
+		known := false
+		if kind := c.config.Objects.Kind(policies); kind != nil {
+			var policy resource.Object
+			if policy, known = kind.Get("", p.policy); known {
+				said, _ := paramsOf(policy)
+				p.kind = said.kind
+			}
 		}
 		err = c.mayReadParams(ctx, u, p, known, o)
 	}
