@@ -68,6 +68,10 @@ func TestPages(t *testing.T) {
 	if namesOf(third) != "e" || third.Continue != "" || third.RemainingItemCount != nil {
 		t.Fatalf("third page: %s %+v", namesOf(third), third.ListMeta)
 	}
+	// A list of everything written so far; those after it may be of any state since.
+	if now, _ := listMaps(t, s, ""); namesOf(now) != "a b bb d e" {
+		t.Errorf("the present: %s", namesOf(now))
+	}
 	all, _ := listMaps(t, s, "limit=2&resourceVersion=0")
 	if namesOf(all) != "a b bb d e" {
 		t.Errorf("resourceVersion=0 ignores the limit: %s", namesOf(all))
