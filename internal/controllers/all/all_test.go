@@ -369,3 +369,46 @@ func TestOwnersInACircleGo(t *testing.T) {
 		return len(list.Items)
 	}, 0)
 }
+
+// An owner in another namespace is none: users are told why a dependent goes.
+func TestOwnersInAnotherNamespaceAreReported(t *testing.T) {
+	c := start(t)
+	core := c.Kubernetes.CoreV1()
+	owner, err := core.ConfigMaps("kube-public").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	depend := func(name, uid string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: types.UID(uid)},
+		}}
+	}
+	for name, uid := range map[string]string{"a": string(owner.UID), "b": string(owner.UID), "c": "nowhere"} {
+		if _, err := core.ConfigMaps("default").Create(t.Context(), &v1.ConfigMap{ObjectMeta: depend(name, uid)}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := core.Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: depend("d", string(owner.UID))}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		controllertest.Eventually(t, func() bool {
+			_, err := core.ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		}, true)
+	}
+	controllertest.Eventually(t, func() string {
+		list, err := core.Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=OwnerRefInvalidNamespace"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for _, e := range list.Items {
+			told = append(told, fmt.Sprintf("%s %s %s/%s: %s", e.Type, e.InvolvedObject.APIVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message))
+		}
+		slices.Sort(told)
+		return strings.ReplaceAll(strings.Join(told, "\n"), string(owner.UID), "UID")
+	}, `Warning v1 ConfigMap/a: ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: UID] does not exist in namespace "default"
+Warning v1 ConfigMap/b: ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: UID] does not exist in namespace "default"
+Warning v1 Namespace/d: ownerRef [v1/ConfigMap, namespace: , name: owner, uid: UID] does not exist in namespace ""`)
+}

@@ -142,8 +142,7 @@ func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, 
 	owner := object{resource: kind.Resource, name: ref.Name, uid: ref.UID}
 	if kind.Namespaced {
 		if o.namespace == "" {
-			c.env.Events.Eventf(reference(o, meta), v1.EventTypeWarning, "OwnerRefInvalidNamespace",
-				"ownerRef %s does not exist in namespace %q", describe(ref), o.namespace)
+			c.reportMisplaced(o, meta, ref)
 			return 0, errBadReference
 		}
 		owner.namespace = o.namespace
@@ -162,6 +161,11 @@ func (c *collector) standing(ctx context.Context, o object, meta metav1.Object, 
 	fresh, err := c.client(owner).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case isObjectMissing(err), err == nil && fresh.UID != ref.UID:
+		if c.monitors.elsewhere(owner) {
+			// Not marked as gone: every dependent that names it is reported.
+			c.reportMisplaced(o, meta, ref)
+			return absent, nil
+		}
 		c.graph.markGone(owner)
 		return absent, nil
 	case err != nil:
@@ -265,8 +269,17 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-func reference(o object, meta metav1.Object) *v1.ObjectReference {
-	return &v1.ObjectReference{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: meta.GetResourceVersion()}
+// reportMisplaced tells users of a reference to an owner in another namespace,
+// where no owner can be.
+func (c *collector) reportMisplaced(o object, meta metav1.Object, ref metav1.OwnerReference) {
+	apiVersion, kind := c.monitors.kindOf(o.resource).ToAPIVersionAndKind()
+	about := &v1.ObjectReference{
+		APIVersion: apiVersion, Kind: kind,
+		Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: meta.GetResourceVersion(),
+	}
+	c.env.Events.Eventf(about, v1.EventTypeWarning, "OwnerRefInvalidNamespace",
+		"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+		ref.APIVersion, ref.Kind, o.namespace, ref.Name, ref.UID, o.namespace)
 }
 
 func describe(ref metav1.OwnerReference) string {

@@ -145,6 +145,30 @@ func (m *monitors) resolve(ref metav1.OwnerReference) (kind kinds.Kind, served, 
 	return kind, false, ok
 }
 
+// kindOf is the kind of a resource that is watched.
+func (m *monitors) kindOf(resource schema.GroupVersionResource) schema.GroupVersionKind {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for gvk, kind := range m.byKind {
+		if kind.Resource == resource {
+			return gvk
+		}
+	}
+	return schema.GroupVersionKind{}
+}
+
+// elsewhere says whether an object that is not in its namespace was seen in
+// another one. It looks at every object of the resource.
+func (m *monitors) elsewhere(o object) bool {
+	m.mu.RLock()
+	monitor := m.running[o.resource]
+	m.mu.RUnlock()
+	return monitor != nil && o.namespace != "" && slices.ContainsFunc(monitor.Objects.List(), func(seen any) bool {
+		meta := seen.(metav1.Object)
+		return meta.GetUID() == o.uid && meta.GetNamespace() != o.namespace
+	})
+}
+
 // cached is an object as it was seen last; nil if it was not seen, or another
 // of that name was.
 func (m *monitors) cached(o object) metav1.Object {
