@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8saudit "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -162,14 +163,12 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		_, err := a.cache.Fresh(ctx)
 		return err
 	}
-	audiences := f.APIAudiences
-	if len(audiences) == 0 {
-		audiences = f.ServiceAccountIssuers
+	tokens, err := f.ServiceAccounts.options(keys)
+	if err != nil {
+		return nil, err
 	}
-	tokens := serviceaccount.Options{
-		Issuers: f.ServiceAccountIssuers, Audiences: audiences, Keys: keys.TokenKeys(), Objects: source,
-		Clock: clock.RealClock{}, Refresh: refresh, MaxExpiration: f.ServiceAccountMax, ExtendExpiration: f.ServiceAccountExtend,
-	}
+	tokens.Objects, tokens.Refresh = source, refresh
+	audiences := authenticator.Audiences(tokens.Audiences)
 	clientCA, err := f.clientCA(keys)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 type APIServerFlags struct {
 	BindAddress      net.IP
 	AdvertiseAddress net.IP
+	ExternalHostname string
 	SecurePort       int
 	CertDir          string
 	TLSCertFile      string
@@ -51,10 +52,7 @@ type APIServerFlags struct {
 	EnableAdmission  []string
 	DisableAdmission []string
 
-	ServiceAccountIssuers []string
-	ServiceAccountMax     time.Duration
-	ServiceAccountExtend  bool
-	APIAudiences          []string
+	ServiceAccounts ServiceAccountFlags
 
 	AllowPrivileged     bool
 	MaxRequestsInFlight int
@@ -86,8 +84,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		Authorization:         newAuthorizationFlags(),
 		AnonymousAuth:         true,
 		BootstrapTokens:       true,
-		ServiceAccountIssuers: []string{"https://kubernetes.default.svc.cluster.local"},
-		ServiceAccountExtend:  true,
+		ServiceAccounts:       newServiceAccountFlags(),
 		Audit:                 options.NewAuditOptions(),
 		AllowPrivileged:       true,
 		MaxRequestsInFlight:   400,
@@ -105,6 +102,7 @@ func NewAPIServerFlags() *APIServerFlags {
 func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to listen on")
 	fs.IPVar(&f.AdvertiseAddress, "advertise-address", f.AdvertiseAddress, "address of this server as members of the cluster see it; the default is the bind address, or that of the default route")
+	fs.StringVar(&f.ExternalHostname, "external-hostname", f.ExternalHostname, "host, with or without a port, in URLs that are meant for others, such as that of the token keys; the default is the advertised address")
 	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve HTTPS on")
 	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "directory of the keys, certificates and kubeconfigs of the components, made where missing")
 	fs.StringVar(&f.TLSCertFile, "tls-cert-file", f.TLSCertFile, "serving certificate; the default is one of the cluster's own authority")
@@ -128,10 +126,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	f.Audit.AddFlags(fs)
 	fs.StringSliceVar(&f.EnableAdmission, "enable-admission-plugins", f.EnableAdmission, "admission plugins to run besides the default ones")
 	fs.StringSliceVar(&f.DisableAdmission, "disable-admission-plugins", f.DisableAdmission, "default admission plugins not to run")
-	fs.StringArrayVar(&f.ServiceAccountIssuers, "service-account-issuer", f.ServiceAccountIssuers, "issuer of service account tokens; the first issues, all are accepted")
-	fs.DurationVar(&f.ServiceAccountMax, "service-account-max-token-expiration", f.ServiceAccountMax, "longest life of a service account token; 0 is no limit")
-	fs.BoolVar(&f.ServiceAccountExtend, "service-account-extend-token-expiration", f.ServiceAccountExtend, "let pods' tokens for the API server live a year")
-	fs.StringSliceVar(&f.APIAudiences, "api-audiences", f.APIAudiences, "audiences of this server; the default is the issuers")
+	f.ServiceAccounts.addFlags(fs)
 	fs.BoolVar(&f.AllowPrivileged, "allow-privileged", f.AllowPrivileged, "allow privileged containers")
 	fs.BoolVar(&f.PriorityAndFairness, "enable-priority-and-fairness", f.PriorityAndFairness, "divide what --max-requests-inflight and --max-mutating-requests-inflight allow together by flow schemas and priority levels")
 	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; without priority and fairness, 0 is no limit")
@@ -157,6 +152,7 @@ func (f *APIServerFlags) Validate() error {
 	}
 	errs = append(errs, f.validateAuthorization()...)
 	errs = append(errs, f.Authentication.validate()...)
+	errs = append(errs, f.ServiceAccounts.validate()...)
 	errs = append(errs, f.Audit.Validate()...)
 	gates, err := feature.Parse(f.FeatureGates)
 	if err != nil {

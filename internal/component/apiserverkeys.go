@@ -129,6 +129,23 @@ func (f *APIServerFlags) addresses() ([]net.IP, error) {
 	return append(ips, advertised), nil
 }
 
+// external is the host and port in URLs that are meant for others, as that of
+// the token keys.
+func (f *APIServerFlags) external() (string, error) {
+	port := strconv.Itoa(f.SecurePort)
+	if f.ExternalHostname != "" {
+		if _, _, err := net.SplitHostPort(f.ExternalHostname); err == nil {
+			return f.ExternalHostname, nil
+		}
+		return net.JoinHostPort(f.ExternalHostname, port), nil
+	}
+	advertised, err := f.Advertised()
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(advertised.String(), port), nil
+}
+
 // Advertised is the address under which the cluster's members reach this server.
 func (f *APIServerFlags) Advertised() (net.IP, error) {
 	if f.AdvertiseAddress != nil && !f.AdvertiseAddress.IsUnspecified() {

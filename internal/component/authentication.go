@@ -39,7 +39,7 @@ type AuthenticationFlags struct {
 	WebhookVersion    string
 	WebhookCacheTTL   time.Duration
 
-	given func(flag string) bool // on the command line; nil is no flag
+	commandLine commandLine
 }
 
 func newAuthenticationFlags() AuthenticationFlags {
@@ -50,7 +50,7 @@ func newAuthenticationFlags() AuthenticationFlags {
 }
 
 func (f *AuthenticationFlags) addFlags(fs *pflag.FlagSet) {
-	f.given = fs.Changed
+	f.commandLine.bind(fs)
 	fs.StringVar(&f.ConfigFile, "authentication-config", f.ConfigFile, "AuthenticationConfiguration of the issuers of JWTs and of anonymous requests; read again when it changes")
 	fs.StringVar(&f.OIDCIssuerURL, "oidc-issuer-url", f.OIDCIssuerURL, "URL of an OpenID issuer, with the scheme https, whose tokens are accepted")
 	fs.StringVar(&f.OIDCClientID, "oidc-client-id", f.OIDCClientID, "client ID that the issuer's tokens must be for")
@@ -70,7 +70,7 @@ func (f *AuthenticationFlags) validate() []error {
 	var errs []error
 	var oidcFlags bool
 	for _, name := range []string{"issuer-url", "client-id", "ca-file", "username-claim", "username-prefix", "groups-claim", "groups-prefix", "signing-algs", "required-claim"} {
-		oidcFlags = oidcFlags || f.given != nil && f.given("oidc-"+name)
+		oidcFlags = oidcFlags || f.commandLine.gave("oidc-"+name)
 	}
 	oidcFlags = oidcFlags || f.OIDCIssuerURL != "" || f.OIDCClientID != ""
 	if oidcFlags && (f.OIDCIssuerURL == "" || f.OIDCClientID == "") {
@@ -140,7 +140,7 @@ func (a *APIServer) addIssuers(ctx context.Context, c *authn.Config, audiences a
 		return err
 	}
 	o := authn.JWTOptions{
-		SigningAlgorithms: oidc.AllValidSigningAlgorithms(), OwnIssuers: a.flags.ServiceAccountIssuers, Audiences: audiences,
+		SigningAlgorithms: oidc.AllValidSigningAlgorithms(), OwnIssuers: a.flags.ServiceAccounts.Issuers, Audiences: audiences,
 		Anonymous: c.Anonymous, ServerID: selfservice.LeaseName(host),
 	}
 	switch {
@@ -165,7 +165,7 @@ func (a *APIServer) configureIssuers(ctx context.Context, c *authn.Config, o aut
 	path := a.flags.Authentication.ConfigFile
 	decode := func(content []byte) (*apiserver.AuthenticationConfiguration, error) {
 		configuration, err := decodeConfiguration[apiserver.AuthenticationConfiguration](content)
-		if err == nil && configuration.Anonymous != nil && a.flags.Authentication.given != nil && a.flags.Authentication.given("anonymous-auth") {
+		if err == nil && configuration.Anonymous != nil && a.flags.Authentication.commandLine.gave("anonymous-auth") {
 			err = errors.New("--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
 		}
 		return configuration, err

@@ -35,7 +35,7 @@ type AuthorizationFlags struct {
 	WebhookCacheAuthorizedTTL   time.Duration
 	WebhookCacheUnauthorizedTTL time.Duration
 
-	given func(flag string) bool // on the command line; nil is no flag
+	commandLine commandLine
 }
 
 // webhookTimeout bounds a question to the webhook of the flags.
@@ -46,7 +46,7 @@ func newAuthorizationFlags() AuthorizationFlags {
 }
 
 func (f *AuthorizationFlags) addFlags(fs *pflag.FlagSet) {
-	f.given = fs.Changed
+	f.commandLine.bind(fs)
 	fs.StringVar(&f.ConfigFile, "authorization-config", f.ConfigFile, "AuthorizationConfiguration of the authorizers, in place of --authorization-mode; read again when it changes")
 	fs.StringVar(&f.PolicyFile, "authorization-policy-file", f.PolicyFile, "policies of --authorization-mode=ABAC, one JSON object a line")
 	fs.StringVar(&f.WebhookConfigFile, "authorization-webhook-config-file", f.WebhookConfigFile, "kubeconfig of the server that --authorization-mode=Webhook asks")
@@ -93,7 +93,7 @@ func (f *AuthorizationFlags) alone() []error {
 	var errs []error
 	for _, flag := range []string{"authorization-mode", "authorization-webhook-config-file", "authorization-webhook-version",
 		"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl"} {
-		if f.given != nil && f.given(flag) {
+		if f.commandLine.gave(flag) {
 			errs = append(errs, fmt.Errorf("--authorization-config can not be specified when --%s is: the file says it all", flag))
 		}
 	}

@@ -1,10 +1,8 @@
 package component
 
 import (
-	"net"
 	"net/http"
 	"net/http/pprof"
-	"strconv"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/feature"
@@ -12,18 +10,17 @@ import (
 
 // handlers are what the API server answers besides the API.
 func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handler, gates *feature.Set) (map[string]http.Handler, error) {
-	advertised, err := a.flags.Advertised()
+	external, err := a.flags.external()
 	if err != nil {
 		return nil, err
 	}
-	external := net.JoinHostPort(advertised.String(), strconv.Itoa(a.flags.SecurePort))
 	handlers := map[string]http.Handler{
 		"/openapi/v2":     documents,
 		"/openapi/v3":     documents,
 		"/openapi/v3/":    documents,
 		"/openid/v1/jwks": document("application/jwk-set+json", issuer.KeysDocument),
 		"/.well-known/openid-configuration": document("application/json", func() ([]byte, error) {
-			return issuer.ConfigurationDocument("", external)
+			return issuer.ConfigurationDocument(a.flags.ServiceAccounts.JWKSURI, external)
 		}),
 	}
 	if a.flags.Profiling {

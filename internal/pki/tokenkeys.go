@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,39 @@ type KeySet struct {
 
 // Current returns the keys as they are now.
 func (k *TokenKeys) Current() *KeySet { return k.current.Load() }
+
+// ReadTokenKeys reads keys from files of others, once: the private key that
+// signs, and files of public or private keys that verify besides it.
+func ReadTokenKeys(signing string, verification ...string) (*TokenKeys, error) {
+	key, err := readKey(signing)
+	if err != nil {
+		return nil, err
+	}
+	set := newKeySet(key)
+	for _, file := range verification {
+		public, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, err
+		}
+		set.accept(public...)
+	}
+	k := &TokenKeys{}
+	k.current.Store(set)
+	return k, nil
+}
+
+func newKeySet(signing crypto.Signer) *KeySet {
+	return &KeySet{Signing: signing, Verification: []crypto.PublicKey{signing.Public()}}
+}
+
+// accept adds keys that are not there yet.
+func (s *KeySet) accept(keys ...any) {
+	for _, key := range keys {
+		if !slices.ContainsFunc(s.Verification, func(known crypto.PublicKey) bool { return equalKeys(known, key) }) {
+			s.Verification = append(s.Verification, key)
+		}
+	}
+}
 
 func openTokenKeys(base string) (*TokenKeys, error) {
 	k := &TokenKeys{base: base}
@@ -70,12 +104,8 @@ func (k *TokenKeys) load() error {
 	if err != nil {
 		return fmt.Errorf("%s.pub: %w", k.base, err)
 	}
-	set := &KeySet{Signing: key, Verification: []crypto.PublicKey{key.Public()}}
-	for _, p := range parsed {
-		if !equalKeys(p, key.Public()) {
-			set.Verification = append(set.Verification, p)
-		}
-	}
+	set := newKeySet(key)
+	set.accept(parsed...)
 	if info, err := os.Stat(k.base + ".pub"); err == nil {
 		k.read = info.ModTime()
 	}

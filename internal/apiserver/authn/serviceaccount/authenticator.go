@@ -200,6 +200,9 @@ func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
 	case err != nil:
 		return fmt.Errorf("service account token is not valid yet: %w", err)
 	}
+	if v.legacy != "" && a.o.LegacyUnchecked {
+		return nil
+	}
 	k := &c.Kubernetes
 	account, ok := a.accounts.Get(k.Namespace, k.ServiceAccount.Name)
 	if !ok {

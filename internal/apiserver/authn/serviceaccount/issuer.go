@@ -52,6 +52,9 @@ type Options struct {
 	Refresh func(context.Context) error
 	// MaxExpiration caps what clients ask for; 0 is no cap.
 	MaxExpiration time.Duration
+	// LegacyUnchecked accepts a token that is kept in a secret by its signature
+	// alone, whether or not the secret and the account are there.
+	LegacyUnchecked bool
 	// ExtendExpiration gives pods' tokens for the API server a year.
 	ExtendExpiration bool
 }

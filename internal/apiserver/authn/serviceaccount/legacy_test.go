@@ -43,4 +43,10 @@ func TestTokenOfASecret(t *testing.T) {
 	f.refused(t, token, "the token in secret web/s for service account web/default has been marked invalid")
 	f.objects.Delete(objects.Secrets, "web", "s")
 	f.refused(t, token, "secret s is gone")
+
+	o := f.auth.o
+	o.LegacyUnchecked = true
+	if _, ok, err := NewAuthenticator(o).AuthenticateToken(t.Context(), token); !ok {
+		t.Errorf("without lookup: %v", err)
+	}
 }
