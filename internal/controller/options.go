@@ -57,6 +57,7 @@ type Options struct {
 	PVClaimBinderSyncPeriod            time.Duration
 	EnableGarbageCollector             bool
 	ServiceAccountKeyFile              string
+	LegacySATokenCleanUpPeriod         time.Duration
 	RootCA                             []byte // read from --root-ca-file by the wiring, PEM
 }
 
@@ -100,6 +101,7 @@ func DefaultOptions() *Options {
 		ResourceQuotaSyncPeriod:            5 * time.Minute,
 		PVClaimBinderSyncPeriod:            15 * time.Second,
 		EnableGarbageCollector:             true,
+		LegacySATokenCleanUpPeriod:         365 * 24 * time.Hour,
 	}
 }
 
@@ -166,5 +168,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, known []string) {
 	fs.DurationVar(&o.ResourceQuotaSyncPeriod, "resource-quota-sync-period", o.ResourceQuotaSyncPeriod, "The period for syncing quota usage status in the system.")
 	fs.DurationVar(&o.PVClaimBinderSyncPeriod, "pvclaimbinder-sync-period", o.PVClaimBinderSyncPeriod, "The period for syncing persistent volumes and persistent volume claims.")
 	fs.StringVar(&o.ServiceAccountKeyFile, "service-account-private-key-file", o.ServiceAccountKeyFile, "Filename containing a PEM-encoded private RSA or ECDSA key used to sign service account tokens.")
+	fs.DurationVar(&o.LegacySATokenCleanUpPeriod, "legacy-service-account-token-clean-up-period", o.LegacySATokenCleanUpPeriod, "The period of time since the last usage of an legacy service account token before it can be deleted.")
 	fs.BoolVar(&o.EnableGarbageCollector, "enable-garbage-collector", o.EnableGarbageCollector, "Enables the generic garbage collector. MUST be synced with the corresponding flag of the kube-apiserver.")
 }

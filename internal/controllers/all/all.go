@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/ephemeralvolume"
 	"github.com/coracle-io/coracle/internal/controllers/garbagecollector"
 	"github.com/coracle-io/coracle/internal/controllers/job"
+	"github.com/coracle-io/coracle/internal/controllers/legacytokencleaner"
 	"github.com/coracle-io/coracle/internal/controllers/namespace"
 	"github.com/coracle-io/coracle/internal/controllers/nodeipam"
 	"github.com/coracle-io/coracle/internal/controllers/nodelifecycle"
@@ -53,6 +54,7 @@ func Controllers() []controller.Descriptor {
 		cronjob.Descriptor,
 		ttlafterfinished.Descriptor,
 		tokencleaner.Descriptor,
+		legacytokencleaner.Descriptor,
 		clusterroleaggregation.Descriptor,
 		certificates.Approving,
 		certificates.Signing,
