@@ -6,19 +6,18 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/aggregator"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
-	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // newAggregator makes what passes requests on to the servers behind
 // APIServices, with a certificate of the front proxy's authority.
 func (a *APIServer) newAggregator(builtIn []*resource.Resource, documents *openapi.Handler) (*aggregator.Server, error) {
-	identity, err := a.keys.Issue(pki.FrontProxyClient())
+	identity, err := a.flags.FrontProxy.identity(a.keys)
 	if err != nil {
 		return nil, err
 	}
 	return aggregator.New(aggregator.Config{
-		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity.GetClientCertificate,
+		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity,
 		Documents: documents, Managers: a.managers, Clock: clock.RealClock{},
 		Unavailable: a.metrics.Unavailable,
 	}), nil

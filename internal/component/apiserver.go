@@ -54,9 +54,12 @@ type APIServer struct {
 	// for, or nil.
 	encryption *encrypt.Store
 	cache      *watchcache.Cache
-	services   *services.Allocator
-	custom     *crd.Server
-	aggregated *aggregator.Server
+	// clientCA and frontProxyCA are published for aggregated API servers.
+	clientCA, frontProxyCA trusted
+	frontProxy             *authn.FrontProxy
+	services               *services.Allocator
+	custom                 *crd.Server
+	aggregated             *aggregator.Server
 	// auditBackend is where the events of requests go, or nil.
 	auditBackend k8saudit.Backend
 	// follow reads configurations again when their files change.
@@ -169,12 +172,15 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	}
 	tokens.Objects, tokens.Refresh = source, refresh
 	audiences := authenticator.Audiences(tokens.Audiences)
-	clientCA, err := f.clientCA(keys)
-	if err != nil {
+	if a.clientCA, err = a.trust("client-ca-file", f.ClientCAFile, keys.Cluster()); err != nil {
 		return nil, err
 	}
+	if a.frontProxyCA, err = a.trust("requestheader-client-ca-file", f.FrontProxy.ClientCAFile, keys.FrontProxy()); err != nil {
+		return nil, err
+	}
+	a.frontProxy = f.FrontProxy.trusting(a.frontProxyCA)
 	credentials := authn.Config{
-		ClientCA: clientCA, FrontProxy: authn.DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
+		ClientCA: a.clientCA.verify, FrontProxy: a.frontProxy,
 		ServiceAccounts: &tokens, BootstrapTokens: f.BootstrapTokens, TokenFile: f.TokenAuthFile,
 		CertificateLeft: a.metrics.Access.Certificate,
 		Anonymous:       f.anonymous(), Audiences: audiences, Objects: source, Clock: clock.RealClock{},

@@ -26,6 +26,8 @@ type APIServerFlags struct {
 	CertDir          string
 	TLSCertFile      string
 	TLSKeyFile       string
+	TLS              TLSFlags
+	FrontProxy       FrontProxyFlags
 	ClientCAFile     string
 	KubeletCAFile    string
 	KubeletCertFile  string
@@ -80,6 +82,7 @@ func NewAPIServerFlags() *APIServerFlags {
 		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		AuthorizationMode:     []string{authz.ModeNode, authz.ModeRBAC},
+		FrontProxy:            newFrontProxyFlags(),
 		Authentication:        newAuthenticationFlags(),
 		Authorization:         newAuthorizationFlags(),
 		AnonymousAuth:         true,
@@ -107,6 +110,8 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "directory of the keys, certificates and kubeconfigs of the components, made where missing")
 	fs.StringVar(&f.TLSCertFile, "tls-cert-file", f.TLSCertFile, "serving certificate; the default is one of the cluster's own authority")
 	fs.StringVar(&f.TLSKeyFile, "tls-private-key-file", f.TLSKeyFile, "key of --tls-cert-file")
+	f.TLS.addFlags(fs)
+	f.FrontProxy.addFlags(fs)
 	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of client certificates; the default is the cluster's own")
 	fs.StringVar(&f.KubeletCAFile, "kubelet-certificate-authority", f.KubeletCAFile, "authority of the kubelets' serving certificates; none leaves them unchecked, for kubelets sign their own unless told otherwise")
 	fs.StringVar(&f.KubeletCertFile, "kubelet-client-certificate", f.KubeletCertFile, "certificate to show to kubelets; the default is one of the cluster's own authority")
@@ -151,6 +156,8 @@ func (f *APIServerFlags) Validate() error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, f.validateAuthorization()...)
+	errs = append(errs, f.TLS.validate()...)
+	errs = append(errs, f.FrontProxy.validate()...)
 	errs = append(errs, f.Authentication.validate()...)
 	errs = append(errs, f.ServiceAccounts.validate()...)
 	errs = append(errs, f.Audit.Validate()...)

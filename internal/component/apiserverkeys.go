@@ -3,7 +3,6 @@ package component
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,32 +11,53 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-func (f *APIServerFlags) clientCA(keys *pki.Directory) (x509request.VerifyOptionFunc, error) {
-	if f.ClientCAFile == "" {
-		return keys.Cluster().VerifyOptions, nil
+// trusted is an authority of clients.
+type trusted struct {
+	verify x509request.VerifyOptionFunc
+	pem    func() []byte
+}
+
+// trust reads the authority of a flag's file, which is read again when it
+// changes. Without a file it is one of the cluster's own.
+func (a *APIServer) trust(flag, file string, own *pki.Authority) (trusted, error) {
+	if file == "" {
+		return trusted{verify: own.VerifyOptions, pem: own.PEM}, nil
 	}
-	pool, err := readAuthorities("client-ca-file", f.ClientCAFile)
+	content, err := dynamiccertificates.NewDynamicCAContentFromFile(flag, file)
 	if err != nil {
-		return nil, err
+		return trusted{}, fmt.Errorf("--%s: %w", flag, err)
 	}
-	return func() (x509.VerifyOptions, bool) {
-		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-	}, nil
+	a.follow = append(a.follow, func(ctx context.Context) error {
+		content.Run(ctx, 1)
+		return nil
+	})
+	return trusted{verify: content.VerifyOptions, pem: content.CurrentCABundleContent}, nil
 }
 
 func (a *APIServer) servingConfig() (*tls.Config, error) {
+	certificate, err := a.servingCertificate()
+	if err != nil {
+		return nil, err
+	}
+	return a.flags.TLS.config(certificate)
+}
+
+// servingCertificate is what clients are shown unless they ask for a name of
+// --tls-sni-cert-key.
+func (a *APIServer) servingCertificate() (certificateFunc, error) {
 	if a.flags.TLSCertFile != "" {
 		pair, err := tls.LoadX509KeyPair(a.flags.TLSCertFile, a.flags.TLSKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
-		return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
 	}
 	ips, err := a.flags.addresses()
 	if err != nil {
@@ -51,7 +71,7 @@ func (a *APIServer) servingConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return certificate.ServerConfig(), nil
+	return certificate.GetCertificate, nil
 }
 
 // KeepKubeconfigs writes, below the directory of the keys, how the admin and

@@ -30,7 +30,14 @@ func (a *APIServer) keepSystem(ctx context.Context) error {
 func (a *APIServer) defaults() (objects.Source, bootstrap.Writer, bootstrap.Options) {
 	return objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
 		ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
-		ClientCA:     a.keys.Cluster().PEM(), RequestHeaderCA: a.keys.FrontProxy().PEM(), Now: time.Now(),
+		ClientCA:     a.clientCA.pem(), RequestHeaderCA: a.frontProxyCA.pem(), Now: time.Now(),
+		RequestHeaders: map[string][]string{
+			"requestheader-allowed-names":        a.frontProxy.AllowedNames,
+			"requestheader-username-headers":     a.frontProxy.UsernameHeaders,
+			"requestheader-uid-headers":          a.frontProxy.UIDHeaders,
+			"requestheader-group-headers":        a.frontProxy.GroupHeaders,
+			"requestheader-extra-headers-prefix": a.frontProxy.ExtraHeaderPrefixes,
+		},
 		TurnedOn: a.turnedOn, TurnedOff: a.turnedOff,
 	}
 }

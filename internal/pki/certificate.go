@@ -48,17 +48,6 @@ func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Ce
 	return &c.current.Load().tls, nil
 }
 
-// ServerConfig serves with c and asks clients for a certificate of any
-// authority without checking it: that is the authenticator's work.
-func (c *Certificate) ServerConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: c.GetCertificate,
-		ClientAuth:     tls.RequestClientCert,
-		NextProtos:     []string{"h2", "http/1.1"},
-	}
-}
-
 // ClientConfig shows c to a server of the given authority.
 func (c *Certificate) ClientConfig(server *Authority) *tls.Config {
 	return &tls.Config{

@@ -61,7 +61,7 @@ func TestEverythingIsStillTrustedAfterTwelveYears(t *testing.T) {
 		d := open(t, dir)
 		server := issue(t, d, APIServer("cluster.local", nil, nil))
 		admin := issue(t, d, Admin())
-		serverConfig, clientConfig := server.ServerConfig(), admin.ClientConfig(d.Cluster())
+		serverConfig, clientConfig := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: server.GetCertificate, ClientAuth: tls.RequestClientCert}, admin.ClientConfig(d.Cluster())
 		first, _ := handshake(t, serverConfig, clientConfig)
 
 		ctx, cancel := context.WithCancel(t.Context())

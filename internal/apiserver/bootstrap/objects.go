@@ -27,7 +27,10 @@ type Options struct {
 	ServiceCIDRs []string
 	// ClientCA and RequestHeaderCA (PEM) are published for aggregated API servers.
 	ClientCA, RequestHeaderCA []byte
-	Now                       time.Time
+	// RequestHeaders are published besides RequestHeaderCA, by their keys in
+	// the ConfigMap.
+	RequestHeaders map[string][]string
+	Now            time.Time
 	// Turned on and off are the group versions that this server serves besides
 	// the usual ones, and those of the usual ones that it does not.
 	TurnedOn, TurnedOff []schema.GroupVersion
@@ -136,13 +139,7 @@ func authenticationConfig(o Options) (wanted, error) {
 	}
 	if len(o.RequestHeaderCA) > 0 {
 		data["requestheader-client-ca-file"] = string(o.RequestHeaderCA)
-		for key, values := range map[string][]string{
-			"requestheader-allowed-names":        {"front-proxy-client"},
-			"requestheader-username-headers":     {"X-Remote-User"},
-			"requestheader-uid-headers":          {"X-Remote-Uid"},
-			"requestheader-group-headers":        {"X-Remote-Group"},
-			"requestheader-extra-headers-prefix": {"X-Remote-Extra-"},
-		} {
+		for key, values := range o.RequestHeaders {
 			list, err := json.Marshal(values)
 			if err != nil {
 				return wanted{}, fmt.Errorf("%s: %w", key, err)
