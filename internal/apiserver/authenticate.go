@@ -5,6 +5,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -21,7 +22,8 @@ func (q *request) authenticate() error {
 	_, bearer := r.Header["Authorization"]
 	_, protocol := r.Header["Sec-Websocket-Protocol"]
 	if (bearer || protocol) && len(q.server.Audiences) > 0 {
-		r = r.WithContext(authenticator.WithAudiences(r.Context(), q.server.Audiences))
+		ctx := warning.WithWarningRecorder(r.Context(), &q.warnings)
+		r = r.WithContext(authenticator.WithAudiences(ctx, q.server.Audiences))
 	}
 	response, ok, err := q.server.Authenticator.AuthenticateRequest(r)
 	if protocol {

@@ -80,6 +80,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if err != nil && a.o.Refresh != nil && a.o.Refresh(ctx) == nil {
 		err = a.alive(v, now)
 	}
+	if v.legacy != "" {
+		a.noteUse(ctx, v, err, now)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -221,7 +224,7 @@ func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
 			return fmt.Errorf("service account token has been invalidated: secret %s is gone", k.Secret.Name)
 		}
 		if v.legacy != "" && secret.Labels[invalidSince] != "" {
-			return markedInvalid(k)
+			return &markedInvalid{k}
 		}
 	}
 	if k.Pod != nil {

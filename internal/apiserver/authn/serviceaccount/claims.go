@@ -37,9 +37,12 @@ const legacyIssuer = "kubernetes/serviceaccount"
 // (KEP-2799). Who takes it away allows the token again.
 const invalidSince = "kubernetes.io/legacy-token-invalid-since"
 
-func markedInvalid(b *bound) error {
-	return fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-		b.Namespace, b.Secret.Name, b.Namespace, b.ServiceAccount.Name, invalidSince)
+// markedInvalid is why a token is refused whose secret has that label.
+type markedInvalid struct{ *bound }
+
+func (m *markedInvalid) Error() string {
+	return fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+		m.Namespace, m.Secret.Name, m.Namespace, m.ServiceAccount.Name, invalidSince)
 }
 
 // legacyClaims is what a token that is kept in a secret says.

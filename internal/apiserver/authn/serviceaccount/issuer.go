@@ -55,6 +55,8 @@ type Options struct {
 	// LegacyUnchecked accepts a token that is kept in a secret by its signature
 	// alone, whether or not the secret and the account are there.
 	LegacyUnchecked bool
+	// Uses, if set, is told of each day on which a token in a secret is used.
+	Uses *Uses
 	// ExtendExpiration gives pods' tokens for the API server a year.
 	ExtendExpiration bool
 }

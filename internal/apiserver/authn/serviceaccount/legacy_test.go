@@ -11,9 +11,10 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// A token that is kept in a secret holds as long as it is there.
-func TestTokenOfASecret(t *testing.T) {
-	f := newFixture(t, t.TempDir())
+// legacyToken is the token of the account web/default that is kept in the
+// secret web/s.
+func (f *fixture) legacyToken(t *testing.T) string {
+	t.Helper()
 	keys := f.keys.Current()
 	algorithm, err := algorithmOf(keys.Signing.Public())
 	if err != nil {
@@ -29,6 +30,13 @@ func TestTokenOfASecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return token
+}
+
+// A token that is kept in a secret holds as long as it is there.
+func TestTokenOfASecret(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	token := f.legacyToken(t)
 	f.refused(t, token, "secret s is gone")
 	f.objects.Put(objects.Secrets, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}, Data: map[string][]byte{"token": []byte(token)},
