@@ -38,12 +38,9 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/etcd"
+	"github.com/coracle-io/coracle/internal/store/prefixed"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
-
-// compactionInterval is how long the store keeps superseded revisions at
-// least, as upstream's --etcd-compaction-interval does by default.
-const compactionInterval = 5 * time.Minute
 
 // APIServer is an API server over a store and a directory of certificates.
 type APIServer struct {
@@ -57,6 +54,7 @@ type APIServer struct {
 	// clientCA and frontProxyCA are published for aggregated API servers.
 	clientCA, frontProxyCA trusted
 	frontProxy             *authn.FrontProxy
+	tokenUses              *serviceaccount.Uses
 	services               *services.Allocator
 	custom                 *crd.Server
 	aggregated             *aggregator.Server
@@ -94,7 +92,10 @@ func RunAPIServer(ctx context.Context, f *APIServerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
-	s, err := NewAPIServer(ctx, f, external, keys)
+	// What admission needs lasts as long as requests are served.
+	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	s, err := NewAPIServer(lasting, f, external, keys)
 	if err != nil {
 		return err
 	}
@@ -148,10 +149,10 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
-	a := &APIServer{flags: f, keys: keys, store: s, ready: make(chan struct{})}
+	a := &APIServer{flags: f, keys: keys, store: prefixed.New(s, f.Storage.Prefix), ready: make(chan struct{})}
 	a.turnedOn, a.turnedOff = preview.Changed(usual, resources)
 	if f.EncryptionConfig != "" {
-		encrypted, err := f.encrypted(ctx, s, resources)
+		encrypted, err := f.encrypted(ctx, a.store, resources)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +171,8 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
-	tokens.Objects, tokens.Refresh = source, refresh
+	a.tokenUses = serviceaccount.NewUses()
+	tokens.Objects, tokens.Refresh, tokens.Uses = source, refresh, a.tokenUses
 	audiences := authenticator.Audiences(tokens.Audiences)
 	if a.clientCA, err = a.trust("client-ca-file", f.ClientCAFile, keys.Cluster()); err != nil {
 		return nil, err
@@ -245,6 +247,8 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout, GoawayChance: f.GoawayChance,
+		MinRequestTimeout: time.Duration(f.Requests.MinTimeout) * time.Second, MaxStreamsPerConnection: f.Requests.MaxStreams,
+		AllowedOrigins: f.Requests.Origins, StrictTransportSecurity: f.Requests.HSTS,
 		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
 		Components: f.Components,
 	}); err != nil {
@@ -272,8 +276,11 @@ func (a *APIServer) Ready() <-chan struct{} { return a.ready }
 // Handler answers requests without a socket.
 func (a *APIServer) Handler() http.Handler { return a.server.Handler() }
 
-// Run fills the cache, makes the default objects and serves until ctx ends.
+// Run fills the cache, makes the default objects and serves until
+// --shutdown-delay-duration after ctx ends.
 func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
+	ctx, end := outlasting(ctx, a.flags.Requests.ShutdownDelay, a.server.Leave)
+	defer end()
 	stopAudit, err := a.startAudit()
 	if err != nil {
 		return err
@@ -285,7 +292,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		g.Go(func() error { return follow(ctx) })
 	}
 	g.Go(func() error {
-		store.Compaction(ctx, a.store, compactionInterval)
+		a.flags.Storage.compact(ctx, a.store)
 		return nil
 	})
 	g.Go(func() error {
@@ -302,6 +309,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		g.Go(func() error { return a.services.Run(ctx) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
 		g.Go(func() error { return a.keepSystem(ctx) })
+		g.Go(func() error { return a.noteTokenUses(ctx) })
 		defined := make(chan struct{})
 		g.Go(func() error {
 			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, func() { close(defined) })

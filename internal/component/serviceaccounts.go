@@ -1,6 +1,7 @@
 package component
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -91,4 +92,13 @@ func (f *ServiceAccountFlags) options(keys *pki.Directory) (serviceaccount.Optio
 		err = fmt.Errorf("--service-account-signing-key-file, --service-account-key-file: %w", err)
 	}
 	return o, err
+}
+
+// noteTokenUses writes on secrets, until ctx ends, when their tokens are used.
+func (a *APIServer) noteTokenUses(ctx context.Context) error {
+	c, err := a.Provider.As("system:apiserver", "system:masters")
+	if err != nil {
+		return err
+	}
+	return a.tokenUses.Run(ctx, c.Kubernetes.CoreV1())
 }
