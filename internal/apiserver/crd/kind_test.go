@@ -45,7 +45,7 @@ func TestKindsThatObjectsSay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		data, err := io.ReadAll(response.Body)
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// MountableSecretsAnnotation, if it is true, keeps a service account's pods
+// MountableSecretsAnnotation is an annotation which, if it is true, keeps a service account's pods
 // from all secrets but those that the account lists.
 const MountableSecretsAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
