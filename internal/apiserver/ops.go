@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/version"
 )
@@ -27,10 +29,11 @@ func (s *Server) addOperations() {
 	if s.Observe == nil {
 		s.Observe = s.count
 	}
-	live := []health.Check{health.Ping(), {Name: "etcd", Run: s.checkStore}}
-	ready := append([]health.Check{}, live...)
-	ready = append(ready, health.Check{Name: "informer-sync", Run: s.checkSynced}, health.Check{Name: "shutdown", Run: s.checkRunning})
-	ready = append(ready, s.Checks...)
+	own := []health.Check{health.Ping(), {Name: "log", Run: logging.Check}, {Name: "etcd", Run: s.checkStore}}
+	synced := health.Check{Name: "informer-sync", Run: s.checkSynced}
+	running := health.Check{Name: "shutdown", Run: s.checkRunning}
+	live := slices.Concat(own, s.Steps)
+	ready := slices.Concat(own, []health.Check{synced}, s.Steps, []health.Check{running}, s.Checks)
 	handlers := map[string]http.Handler{
 		"/version":  http.HandlerFunc(serveVersion),
 		"/version/": http.HandlerFunc(serveVersion),
@@ -44,9 +47,12 @@ func (s *Server) addOperations() {
 		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
 		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	}
-	for path, checks := range map[string][]health.Check{"/healthz": append(live, s.Checks...), "/livez": live, "/readyz": ready} {
+	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, s.Checks), "/livez": live, "/readyz": ready} {
 		h := health.Handler(path, s.noted(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
+		for _, c := range checks {
+			handlers[path+"/"+c.Name] = h // which is listed at /
+		}
 	}
 	if s.Fairness != nil {
 		s.Metrics.MustRegister(metrics.FlowUses(s.Fairness.Use))
@@ -95,7 +101,7 @@ func (s *Server) checkSynced(context.Context) error {
 }
 
 func (s *Server) checkRunning(context.Context) error {
-	if (*s.stop.Load()).Err() != nil {
+	if s.leaving.Load() || (*s.stop.Load()).Err() != nil {
 		return errShuttingDown
 	}
 	return nil

@@ -14,10 +14,7 @@ package apiserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -29,8 +26,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/server/filters"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
@@ -82,6 +77,8 @@ type Config struct {
 	Handlers map[string]http.Handler
 	// Checks are conditions of /readyz and /healthz besides the server's own.
 	Checks []health.Check
+	// Steps are how far the server's start is, for /livez, too.
+	Steps []health.Check
 	// Aggregated finds the servers behind APIServices; nil knows none.
 	Aggregated Aggregated
 
@@ -97,6 +94,13 @@ type Config struct {
 	// GoawayChance is the share of HTTP/2 requests after which the client is
 	// told to connect anew; requests under way are not disturbed.
 	GoawayChance float64
+	// MaxStreamsPerConnection is how many requests an HTTP/2 connection
+	// carries at a time; 0 is 250.
+	MaxStreamsPerConnection int
+	// AllowedOrigins are patterns of the origins whose scripts may ask.
+	AllowedOrigins []string
+	// StrictTransportSecurity are the directives of that header; none is no header.
+	StrictTransportSecurity []string
 	// CBOR adds CBOR to the media types that clients may send and ask for.
 	CBOR bool
 	// Clock is the wall clock if nil.
@@ -123,6 +127,7 @@ const (
 	defaultMaxMutatingInFlight = 200
 	defaultRequestTimeout      = time.Minute
 	defaultMinRequestTimeout   = 30 * time.Minute
+	defaultMaxStreams          = 250
 	maxBodySize                = 3 << 20
 )
 
@@ -139,6 +144,7 @@ type Server struct {
 	impersonation     *impersonation.Gate
 	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
 	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
+	leaving           atomic.Bool                     // not ready any more
 }
 
 // New makes a server. It is ready to answer when the cache is running.
@@ -160,6 +166,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.MinRequestTimeout == 0 {
 		c.MinRequestTimeout = defaultMinRequestTimeout
+	}
+	if c.MaxStreamsPerConnection == 0 {
+		c.MaxStreamsPerConnection = defaultMaxStreams
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -202,59 +211,4 @@ func (s *Server) SetResources(rs []*resource.Resource) {
 // SetAPIServices replaces what discovery knows of APIServices.
 func (s *Server) SetAPIServices(services []discovery.APIService) {
 	s.discovery.SetAPIServices(services)
-}
-
-// shutdownGrace is how long requests under way may take to finish.
-const shutdownGrace = 10 * time.Second
-
-// Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
-// then waits for the requests under way. tlsConfig gives the certificates.
-func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
-	tlsConfig = tlsConfig.Clone()
-	if tlsConfig.MinVersion == 0 {
-		tlsConfig.MinVersion = tls.VersionTLS12
-	}
-	if tlsConfig.ClientAuth == tls.NoClientCert {
-		tlsConfig.ClientAuth = tls.RequestClientCert
-	}
-	s.stop.Store(&ctx)
-	log := klog.FromContext(ctx)
-	handler := s.Handler()
-	if s.GoawayChance > 0 {
-		handler = filters.WithProbabilisticGoaway(handler, s.GoawayChance)
-	}
-	server := &http.Server{
-		Handler:           handler,
-		TLSConfig:         tlsConfig,
-		ReadHeaderTimeout: 32 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 250,
-			MaxReadFrameSize:     64 << 10,
-			// Room for a body of the greatest size without waiting for the client's window.
-			MaxReceiveBufferPerStream:     256 << 10,
-			MaxReceiveBufferPerConnection: 256 << 10 * 25,
-		},
-		ErrorLog:    klog.NewStandardLogger("WARNING"),
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.ServeTLS(listener, "", "") }()
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
-	case <-ctx.Done():
-	}
-	log.V(1).Info("Shutting down", "address", listener.Addr().String())
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	err := server.Shutdown(shutdown)
-	if err != nil {
-		err = server.Close()
-	}
-	if serveErr := <-done; !errors.Is(serveErr, http.ErrServerClosed) {
-		return serveErr
-	}
-	return err
 }

@@ -38,6 +38,8 @@ type APIServerFlags struct {
 	EtcdCertFile string
 	EtcdKeyFile  string
 
+	Storage StorageFlags
+
 	ServiceClusterIPRange string
 	ServiceNodePortRange  utilnet.PortRange
 
@@ -57,6 +59,7 @@ type APIServerFlags struct {
 	ServiceAccounts ServiceAccountFlags
 
 	AllowPrivileged     bool
+	Requests            RequestFlags
 	MaxRequestsInFlight int
 	MaxMutatingInFlight int
 	PriorityAndFairness bool
@@ -82,6 +85,8 @@ func NewAPIServerFlags() *APIServerFlags {
 		ServiceClusterIPRange: "10.0.0.0/24",
 		ServiceNodePortRange:  utilnet.PortRange{Base: 30000, Size: 2768},
 		AuthorizationMode:     []string{authz.ModeNode, authz.ModeRBAC},
+		Storage:               newStorageFlags(),
+		Requests:              newRequestFlags(),
 		FrontProxy:            newFrontProxyFlags(),
 		Authentication:        newAuthenticationFlags(),
 		Authorization:         newAuthorizationFlags(),
@@ -120,6 +125,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.EtcdCAFile, "etcd-cafile", f.EtcdCAFile, "authority of the etcd servers' certificates")
 	fs.StringVar(&f.EtcdCertFile, "etcd-certfile", f.EtcdCertFile, "client certificate for etcd")
 	fs.StringVar(&f.EtcdKeyFile, "etcd-keyfile", f.EtcdKeyFile, "key of --etcd-certfile")
+	f.Storage.addFlags(fs)
 	fs.StringVar(&f.ServiceClusterIPRange, "service-cluster-ip-range", f.ServiceClusterIPRange, "range of the Services' cluster IPs; two, separated by a comma, for dual stack")
 	fs.Var(&f.ServiceNodePortRange, "service-node-port-range", "ports for Services of type NodePort")
 	fs.StringSliceVar(&f.AuthorizationMode, "authorization-mode", f.AuthorizationMode, "authorizers in order: "+strings.Join(authz.Modes, ", "))
@@ -136,6 +142,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.PriorityAndFairness, "enable-priority-and-fairness", f.PriorityAndFairness, "divide what --max-requests-inflight and --max-mutating-requests-inflight allow together by flow schemas and priority levels")
 	fs.IntVar(&f.MaxRequestsInFlight, "max-requests-inflight", f.MaxRequestsInFlight, "most reading requests at a time; without priority and fairness, 0 is no limit")
 	fs.IntVar(&f.MaxMutatingInFlight, "max-mutating-requests-inflight", f.MaxMutatingInFlight, "most writing requests at a time; without priority and fairness, 0 is no limit")
+	f.Requests.addFlags(fs)
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long a request other than a watch may take")
 	fs.Float64Var(&f.GoawayChance, "goaway-chance", f.GoawayChance, "share of HTTP/2 requests after which clients are to connect anew, perhaps to another server behind a load balancer; from 0, which is none, to 0.02")
 	fs.DurationVar(&f.EventTTL, "event-ttl", f.EventTTL, "how long events are kept")
@@ -157,6 +164,8 @@ func (f *APIServerFlags) Validate() error {
 	}
 	errs = append(errs, f.validateAuthorization()...)
 	errs = append(errs, f.TLS.validate()...)
+	errs = append(errs, f.Storage.validate()...)
+	errs = append(errs, f.Requests.validate()...)
 	errs = append(errs, f.FrontProxy.validate()...)
 	errs = append(errs, f.Authentication.validate()...)
 	errs = append(errs, f.ServiceAccounts.validate()...)

@@ -34,6 +34,9 @@ type whole struct {
 	t    *testing.T
 	url  string
 	keys *pki.Directory
+	// store is what the server keeps, and end tells it to end.
+	store *mem.Store
+	end   func()
 }
 
 // startWhole runs an API server with these flags until the test ends.
@@ -49,8 +52,9 @@ func startWhole(t *testing.T, args ...string) *whole {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kept := mem.New()
 	ctx, cancel := context.WithCancel(context.Background())
-	api, err := newAPIServer(ctx, flags, keys)
+	api, err := newAPIServer(ctx, flags, keys, kept)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -74,14 +78,14 @@ func startWhole(t *testing.T, args ...string) *whole {
 		ended <- err
 		t.Fatalf("the API server ended before it was ready: %v", err)
 	}
-	return &whole{t: t, url: "https://" + listener.Addr().String(), keys: keys}
+	return &whole{t: t, url: "https://" + listener.Addr().String(), keys: keys, store: kept, end: cancel}
 }
 
-func newAPIServer(ctx context.Context, flags *component.APIServerFlags, keys *pki.Directory) (*component.APIServer, error) {
+func newAPIServer(ctx context.Context, flags *component.APIServerFlags, keys *pki.Directory, s *mem.Store) (*component.APIServer, error) {
 	if err := flags.Validate(); err != nil {
 		return nil, err
 	}
-	return component.NewAPIServer(ctx, flags, mem.New(), keys)
+	return component.NewAPIServer(ctx, flags, s, keys)
 }
 
 // refusal is why an API server does not start with these flags.
@@ -94,7 +98,7 @@ func refusal(t *testing.T, flags *component.APIServerFlags) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	flags.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
-	if _, err = newAPIServer(ctx, flags, keys); err == nil {
+	if _, err = newAPIServer(ctx, flags, keys, mem.New()); err == nil {
 		t.Fatal("the flags are accepted")
 	}
 	return err.Error()

@@ -1,0 +1,80 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/klog/v2"
+)
+
+// Leave makes /readyz fail from now on, so that load balancers look for
+// another server. Requests are served as ever.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
+// filtered is the handler for requests from outside. Filters that are not
+// asked for cost nothing.
+func (s *Server) filtered() http.Handler {
+	handler := s.Handler()
+	if s.GoawayChance > 0 {
+		handler = filters.WithProbabilisticGoaway(handler, s.GoawayChance)
+	}
+	handler = filters.WithCORS(handler, s.AllowedOrigins, nil, nil, nil, "true")
+	return filters.WithHSTS(handler, s.StrictTransportSecurity)
+}
+
+// shutdownGrace is how long requests under way may take to finish.
+const shutdownGrace = 10 * time.Second
+
+// Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
+// then waits for the requests under way. tlsConfig gives the certificates.
+func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
+	tlsConfig = tlsConfig.Clone()
+	if tlsConfig.MinVersion == 0 {
+		tlsConfig.MinVersion = tls.VersionTLS12
+	}
+	if tlsConfig.ClientAuth == tls.NoClientCert {
+		tlsConfig.ClientAuth = tls.RequestClientCert
+	}
+	s.stop.Store(&ctx)
+	log := klog.FromContext(ctx)
+	server := &http.Server{
+		Handler:           s.filtered(),
+		TLSConfig:         tlsConfig,
+		ReadHeaderTimeout: 32 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    1 << 20,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.MaxStreamsPerConnection,
+			MaxReadFrameSize:     64 << 10,
+			// Room for a body of the greatest size without waiting for the client's window.
+			MaxReceiveBufferPerStream:     256 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10 * 25,
+		},
+		ErrorLog:    klog.NewStandardLogger("WARNING"),
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	log.V(1).Info("Shutting down", "address", listener.Addr().String())
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := server.Shutdown(shutdown)
+	if err != nil {
+		err = server.Close()
+	}
+	if serveErr := <-done; !errors.Is(serveErr, http.ErrServerClosed) {
+		return serveErr
+	}
+	return err
+}
