@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,8 @@ type APIServerFlags struct {
 	KubeletCAFile    string
 	KubeletCertFile  string
 	KubeletKeyFile   string
+	// KubeletAddressTypes is the order in which addresses of nodes are preferred.
+	KubeletAddressTypes []string
 
 	EtcdServers  []string
 	EtcdCAFile   string
@@ -71,6 +74,7 @@ type APIServerFlags struct {
 	EncryptionConfig    string
 	EndpointReconciler  string
 	Profiling           bool
+	Ignored             IgnoredFlags
 	// Components are where the other parts of the control plane say how they
 	// are, by name. It has no flag.
 	Components map[string]string
@@ -88,6 +92,8 @@ func NewAPIServerFlags() *APIServerFlags {
 		Storage:               newStorageFlags(),
 		Requests:              newRequestFlags(),
 		FrontProxy:            newFrontProxyFlags(),
+		Ignored:               newIgnoredFlags(),
+		KubeletAddressTypes:   []string{"InternalIP", "Hostname", "InternalDNS", "ExternalDNS", "ExternalIP"},
 		Authentication:        newAuthenticationFlags(),
 		Authorization:         newAuthorizationFlags(),
 		AnonymousAuth:         true,
@@ -121,6 +127,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.KubeletCAFile, "kubelet-certificate-authority", f.KubeletCAFile, "authority of the kubelets' serving certificates; none leaves them unchecked, for kubelets sign their own unless told otherwise")
 	fs.StringVar(&f.KubeletCertFile, "kubelet-client-certificate", f.KubeletCertFile, "certificate to show to kubelets; the default is one of the cluster's own authority")
 	fs.StringVar(&f.KubeletKeyFile, "kubelet-client-key", f.KubeletKeyFile, "key of --kubelet-client-certificate")
+	fs.StringSliceVar(&f.KubeletAddressTypes, "kubelet-preferred-address-types", f.KubeletAddressTypes, "types of a node's addresses, the one to reach its kubelet by first")
 	fs.StringSliceVar(&f.EtcdServers, "etcd-servers", f.EtcdServers, "URLs of an external etcd cluster")
 	fs.StringVar(&f.EtcdCAFile, "etcd-cafile", f.EtcdCAFile, "authority of the etcd servers' certificates")
 	fs.StringVar(&f.EtcdCertFile, "etcd-certfile", f.EtcdCertFile, "client certificate for etcd")
@@ -150,6 +157,8 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
 	fs.StringVar(&f.EncryptionConfig, "encryption-provider-config", f.EncryptionConfig, "EncryptionConfiguration for what is stored")
 	fs.Bool("encryption-provider-config-automatic-reload", true, "read --encryption-provider-config again when it changes, as is always done")
+	fs.StringVar(&f.EndpointReconciler, "endpoint-reconciler-type", f.EndpointReconciler, "how the endpoints of the Service kubernetes are kept: lease, as always")
+	f.Ignored.addFlags(fs)
 	fs.BoolVar(&f.Profiling, "profiling", f.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
 }
 
@@ -186,6 +195,15 @@ func (f *APIServerFlags) Validate() error {
 	if f.GoawayChance < 0 || f.GoawayChance > 0.02 {
 		errs = append(errs, errors.New("--goaway-chance can not be less than 0 or greater than 0.02"))
 	}
+	for _, kind := range f.KubeletAddressTypes {
+		if !slices.Contains(NewAPIServerFlags().KubeletAddressTypes, kind) {
+			errs = append(errs, fmt.Errorf("--kubelet-preferred-address-types=%s: want any of %s", kind, strings.Join(NewAPIServerFlags().KubeletAddressTypes, ", ")))
+		}
+	}
+	if f.EndpointReconciler != "lease" {
+		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type=%s: want lease", f.EndpointReconciler))
+	}
+	errs = append(errs, f.Ignored.validate()...)
 	errs = append(errs, f.validateInFlight()...)
 	return errors.Join(errs...)
 }

@@ -66,6 +66,10 @@ func TestRequestFlags(t *testing.T) {
 func TestShutdownDelay(t *testing.T) {
 	s := startWhole(t, "--shutdown-delay-duration=2s")
 	admin := s.admin()
+	eventually(t, "/readyz is ok", func() bool {
+		code, _ := s.do(admin, "GET", "/readyz", "")
+		return code == http.StatusOK
+	})
 	s.end()
 	eventually(t, "/readyz fails", func() bool {
 		code, body := s.do(admin, "GET", "/readyz", "")
