@@ -128,14 +128,20 @@ func TestPlainDiscovery(t *testing.T) {
 		"/livez":        "ok",
 		"/readyz":       "ok",
 		"/readyz/etcd":  "ok",
-		"/readyz?verbose&exclude=etcd&exclude=none": "[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"none\"\nreadyz check passed\n",
+		"/readyz?verbose&exclude=etcd&exclude=none": "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"none\"\nreadyz check passed\n",
 	} {
 		code, body, _ := call(t, s, "GET", path, "")
 		if code != http.StatusOK || !strings.HasPrefix(string(body), want) {
 			t.Errorf("%s: %d %.300s", path, code, body)
 		}
 	}
-	_, body, _ := call(t, s, "GET", "/metrics", "")
+	_, body, _ := call(t, s, "GET", "/", "")
+	for _, want := range []string{"/healthz/log", "/livez/etcd", "/livez/ping", "/readyz/informer-sync", "/readyz/shutdown"} {
+		if !strings.Contains(string(body), `"`+want+`"`) {
+			t.Errorf("%s is not among the paths", want)
+		}
+	}
+	_, body, _ = call(t, s, "GET", "/metrics", "")
 	for _, want := range []string{"apiserver_request_total{", "apiserver_request_duration_seconds_bucket{", "apiserver_current_inflight_requests{", "process_resident_memory_bytes"} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("%s is not among the metrics", want)

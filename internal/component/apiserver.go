@@ -72,6 +72,7 @@ type APIServer struct {
 	tls                 *tls.Config
 	// Provider hands out clients of this server that need no socket.
 	Provider *client.InProcess
+	startup  *startup
 	ready    chan struct{}
 }
 
@@ -161,6 +162,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	a.metrics = metrics.NewAPIServer(gates)
 	a.store = newMeasured(a.store, a.metrics.Store, resources)
 	a.cache = watchcache.New(a.store, resources)
+	a.startup = newStartup(a.cache.Synced())
 	a.metrics.MustRegister(caches{a.cache}, newStorageSize(s))
 	source := objects.Cache{Cache: a.cache}
 	refresh := func(ctx context.Context) error {
@@ -249,7 +251,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout, GoawayChance: f.GoawayChance,
 		MinRequestTimeout: time.Duration(f.Requests.MinTimeout) * time.Second, MaxStreamsPerConnection: f.Requests.MaxStreams,
 		AllowedOrigins: f.Requests.Origins, StrictTransportSecurity: f.Requests.HSTS,
-		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Metrics: a.metrics,
+		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Steps: a.startup.checks(a.fairness != nil), Metrics: a.metrics,
 		Components: f.Components,
 	}); err != nil {
 		return nil, err
@@ -305,23 +307,29 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		if err := a.makeDefaults(ctx); err != nil {
 			return err
 		}
+		a.startup.defaults.Finish()
 		keepFlowSchemas := a.followFlowSchemas()
-		g.Go(func() error { return a.services.Run(ctx) })
+		a.startup.classified.Finish()
+		g.Go(func() error { return a.services.Run(ctx, a.startup.repaired.Finish) })
 		g.Go(func() error { return a.keepSelfService(ctx) })
 		g.Go(func() error { return a.keepSystem(ctx) })
 		g.Go(func() error { return a.noteTokenUses(ctx) })
-		defined := make(chan struct{})
 		g.Go(func() error {
-			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, func() { close(defined) })
+			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, a.startup.defined.Finish)
 		})
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-defined:
+		case <-a.startup.defined.Finished():
 		}
-		g.Go(func() error { return a.aggregated.Run(ctx, a.server) })
+		g.Go(func() error { return a.aggregated.Run(ctx, a.server, a.startup.registered.Finish) })
 		g.Go(func() error { return keepFlowSchemas(ctx) })
-		close(a.ready)
+		g.Go(func() error {
+			if a.startup.wait(ctx) == nil {
+				close(a.ready)
+			}
+			return nil
+		})
 		return a.server.Run(ctx, listener, a.tls)
 	})
 	if a.encryption != nil {

@@ -11,6 +11,7 @@ package logging
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -88,6 +89,32 @@ func (l *Log) Context(ctx context.Context, component string) context.Context {
 func (l *Log) CaptureKlog() {
 	klog.SetLoggerWithOptions(l.Component("lib"), klog.ContextualLogger(true))
 }
+
+// Check returns an error if nothing can be logged with a context: a line has
+// been on its way out since ctx began, and longer than patience.
+func Check(ctx context.Context) error {
+	s, ok := klog.FromContext(ctx).GetSink().(*sink)
+	if !ok {
+		return nil
+	}
+	free := make(chan struct{})
+	go func() {
+		s.log.mu.Lock()
+		s.log.mu.Unlock() //nolint:staticcheck // only waits for whoever writes
+		close(free)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-free:
+		return nil
+	case <-ctx.Done():
+		return errors.New("logging blocked")
+	}
+}
+
+// patience is how long Check waits for a line to be written.
+const patience = 2 * time.Second
 
 func (l *Log) write(severity byte, component, name, msg string, values []any, err error) {
 	l.mu.Lock()

@@ -38,3 +38,31 @@ func TestParseLevelsNamesTheBadPart(t *testing.T) {
 		}
 	}
 }
+
+// stuck is where each line waits to be let go.
+type stuck struct{ line, letGo chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	s.line <- struct{}{}
+	<-s.letGo
+	return len(p), nil
+}
+
+func TestCheckFindsABlockedLog(t *testing.T) {
+	out := stuck{make(chan struct{}), make(chan struct{})}
+	ctx := New(out, Levels{}).Context(t.Context(), "test")
+	if err := Check(ctx); err != nil {
+		t.Errorf("nothing is being written: %v", err)
+	}
+	go klog.FromContext(ctx).Info("a line")
+	<-out.line
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := Check(impatient); err == nil {
+		t.Error("a line is stuck, and the check passes")
+	}
+	close(out.letGo)
+	if err := Check(ctx); err != nil {
+		t.Errorf("the line was written: %v", err)
+	}
+}

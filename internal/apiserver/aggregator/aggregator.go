@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -153,8 +154,9 @@ func (s *Server) Handler(gv schema.GroupVersion) http.Handler {
 
 // Run follows the APIServices until ctx ends, and returns when everything
 // that it started has ended. The cache must be synced, and the resources of
-// the custom resource definitions be set.
-func (s *Server) Run(ctx context.Context, d Discovery) error {
+// the custom resource definitions be set. registered is called each time there
+// is an APIService for everything that is served and all are followed.
+func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
 	defer cancel()
@@ -168,7 +170,9 @@ func (s *Server) Run(ctx context.Context, d Discovery) error {
 			return err
 		}
 		for err == nil {
-			s.sync(ctx, d)
+			if s.sync(ctx, d) {
+				registered()
+			}
 			_, _, err = cursor.Next(ctx, s.wake)
 		}
 		if ctx.Err() == nil && !errors.Is(err, store.ErrCompacted) {
@@ -188,11 +192,14 @@ func (s *Server) registered() map[string]*watchcache.Entry {
 	return all
 }
 
+// settlingInFlight is how many statuses are written at a time.
+const settlingInFlight = 64
+
 // sync makes the backends, what is routed and what discovery says what the
-// APIServices say.
-func (s *Server) sync(ctx context.Context, d Discovery) {
+// APIServices say. registered says that all are there that must be.
+func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 	all := s.registered()
-	s.register(ctx, all)
+	registered = s.register(ctx, all)
 	for name, b := range s.backends {
 		e := all[name]
 		if e == nil || !b.serves(e.Object.(*apiregistrationv1.APIService)) {
@@ -201,7 +208,9 @@ func (s *Server) sync(ctx context.Context, d Discovery) {
 		}
 	}
 	next := table{}
-	var registered []discovery.APIService
+	var settling errgroup.Group
+	settling.SetLimit(settlingInFlight)
+	var entries []discovery.APIService
 	for name, e := range all {
 		service := e.Object.(*apiregistrationv1.APIService)
 		gv := schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}
@@ -210,7 +219,7 @@ func (s *Server) sync(ctx context.Context, d Discovery) {
 			Priority:     discovery.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
 		}
 		if service.Spec.Service == nil {
-			s.settleLocal(ctx, e)
+			settling.Go(func() error { s.settleLocal(ctx, e); return nil })
 		} else {
 			b := s.backends[name]
 			if b == nil {
@@ -223,8 +232,10 @@ func (s *Server) sync(ctx context.Context, d Discovery) {
 			next[gv] = b
 			entry.Remote = b.described()
 		}
-		registered = append(registered, entry)
+		entries = append(entries, entry)
 	}
 	s.table.Store(&next)
-	d.SetAPIServices(registered)
+	d.SetAPIServices(entries)
+	_ = settling.Wait() // failures are tried again
+	return registered
 }

@@ -75,8 +75,10 @@ func sameSpec(have *apiregistrationv1.APIService, spec apiregistrationv1.APIServ
 		have.Spec.GroupPriorityMinimum == spec.GroupPriorityMinimum && have.Spec.VersionPriority == spec.VersionPriority
 }
 
-// register does what decide says. Its writes come back as events.
-func (s *Server) register(ctx context.Context, entries map[string]*watchcache.Entry) {
+// register does what decide says, and says whether all of it could be done.
+// Its writes come back as events.
+func (s *Server) register(ctx context.Context, entries map[string]*watchcache.Entry) (done bool) {
+	done = true
 	all := make(map[string]*apiregistrationv1.APIService, len(entries))
 	for name, e := range entries {
 		all[name] = e.Object.(*apiregistrationv1.APIService)
@@ -92,12 +94,14 @@ func (s *Server) register(ctx context.Context, entries map[string]*watchcache.En
 		case c.delete:
 			err = w.Delete(ctx, objects.APIServices, all[name])
 		}
+		done = done && err == nil
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot register a group version yet", "apiService", name)
 			s.retry(ctx)
 		}
 	}
 	s.starting = false
+	return done
 }
 
 const retryAfter = time.Second

@@ -83,7 +83,7 @@ func start(t *testing.T) *extension {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, x.front.Server) }()
+	go func() { done <- a.Run(ctx, x.front.Server, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

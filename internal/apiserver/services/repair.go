@@ -23,18 +23,22 @@ const (
 
 // Run repairs what crashes left behind, at once and periodically, until ctx
 // ends: addresses and ports that no service has are released, those that a
-// service has are taken.
-func (a *Allocator) Run(ctx context.Context) error {
+// service has are taken. repaired is called each time all has been repaired.
+func (a *Allocator) Run(ctx context.Context, repaired func()) error {
 	ticker := time.NewTicker(repairPeriod)
 	defer ticker.Stop()
 	leaked := map[int32]bool{}
 	for {
-		if err := a.repairAddresses(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot repair cluster IPs; trying again later")
+		addressesErr := a.repairAddresses(ctx)
+		if addressesErr != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(addressesErr, "Cannot repair cluster IPs; trying again later")
 		}
 		next, err := a.repairPorts(ctx, leaked)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot repair node ports; trying again later")
+		}
+		if addressesErr == nil && err == nil {
+			repaired()
 		}
 		leaked = next
 		select {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,8 +58,12 @@ func TestRepair(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until the cache shows the service
-		go func() { done <- a.Run(ctx) }()
+		var repaired atomic.Bool
+		go func() { done <- a.Run(ctx, func() { repaired.Store(true) }) }()
 		synctest.Wait()
+		if !repaired.Load() {
+			t.Error("nothing was repaired at once")
+		}
 		if got := takenNow(t, a); !slices.Equal(got, []string{"10.96.0.7", "10.96.0.9", "30003", "30005"}) {
 			t.Errorf("at once, when the lost ones may still become a service's: %v", got)
 		}
