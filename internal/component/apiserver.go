@@ -200,10 +200,14 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	podSecurity, err := f.podSecurity()
+	if err != nil {
+		return nil, err
+	}
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
-		Metrics:    a.metrics.Admission,
+		Metrics: a.metrics.Admission, PodSecurity: podSecurity,
 		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	if err != nil {

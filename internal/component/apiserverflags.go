@@ -56,8 +56,9 @@ type APIServerFlags struct {
 	// Audit says which requests are recorded, where and how.
 	Audit *options.AuditOptions
 
-	EnableAdmission  []string
-	DisableAdmission []string
+	EnableAdmission     []string
+	DisableAdmission    []string
+	AdmissionConfigFile string
 
 	ServiceAccounts ServiceAccountFlags
 
@@ -144,6 +145,7 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	f.Audit.AddFlags(fs)
 	fs.StringSliceVar(&f.EnableAdmission, "enable-admission-plugins", f.EnableAdmission, "admission plugins to run besides the default ones")
 	fs.StringSliceVar(&f.DisableAdmission, "disable-admission-plugins", f.DisableAdmission, "default admission plugins not to run")
+	fs.StringVar(&f.AdmissionConfigFile, "admission-control-config-file", f.AdmissionConfigFile, "AdmissionConfiguration; the plugin PodSecurity may have one")
 	f.ServiceAccounts.addFlags(fs)
 	fs.BoolVar(&f.AllowPrivileged, "allow-privileged", f.AllowPrivileged, "allow privileged containers")
 	fs.BoolVar(&f.PriorityAndFairness, "enable-priority-and-fairness", f.PriorityAndFairness, "divide what --max-requests-inflight and --max-mutating-requests-inflight allow together by flow schemas and priority levels")

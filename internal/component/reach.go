@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -83,7 +84,15 @@ func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source
 	if err != nil {
 		return nil, err
 	}
-	return connect.New(connect.Config{KubeletTLS: config, Objects: source, Features: features}), nil
+	return connect.New(connect.Config{KubeletTLS: config, AddressTypes: addressTypes(f.KubeletAddressTypes), Objects: source, Features: features}), nil
+}
+
+func addressTypes(names []string) []corev1.NodeAddressType {
+	types := make([]corev1.NodeAddressType, len(names))
+	for i, name := range names {
+		types[i] = corev1.NodeAddressType(name)
+	}
+	return types
 }
 
 // readAuthorities reads the certificates of the PEM file that a flag names.

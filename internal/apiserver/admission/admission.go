@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	podsecurity "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
@@ -43,6 +44,9 @@ type Config struct {
 	QuotaUpdater QuotaUpdater
 	// Metrics measures the plugins that may have to wait; nil measures none.
 	Metrics *metrics.Admission
+	// PodSecurity is the plugin's configuration; nil restricts nothing but what
+	// the labels of namespaces do.
+	PodSecurity *podsecurity.PodSecurityConfiguration
 	// Extensions are plugins built elsewhere (webhooks, CEL policies), by
 	// name; they take their place in the order.
 	Extensions map[string]admission.Interface

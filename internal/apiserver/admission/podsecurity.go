@@ -25,7 +25,9 @@ import (
 // podSecurity applies the Pod Security Standards that a namespace's labels ask for.
 type podSecurity struct {
 	onWrite
-	library    func() *podsecurity.Admission
+	library func() *podsecurity.Admission
+	// byDefault says that namespaces without labels are restricted, too.
+	byDefault  bool
 	namespaces objects.Reader[*corev1.Namespace]
 }
 
@@ -39,22 +41,30 @@ var podKinds = map[schema.GroupResource]bool{
 }
 
 func newPodSecurity(c *Config) admission.Interface {
-	p := &podSecurity{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces)}
+	configuration := c.PodSecurity
+	if configuration == nil {
+		configuration = &api.PodSecurityConfiguration{Defaults: api.PodSecurityDefaults{
+			Enforce: "privileged", EnforceVersion: "latest", Audit: "privileged", AuditVersion: "latest", Warn: "privileged", WarnVersion: "latest"}}
+	}
+	d := configuration.Defaults
+	p := &podSecurity{
+		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces),
+		byDefault:  d.Enforce != "privileged" || d.Audit != "privileged" || d.Warn != "privileged",
+	}
 	// The checks of every version are only put together if a namespace asks for them.
 	p.library = sync.OnceValue(func() *podsecurity.Admission {
-		return newPodSecurityLibrary(p.namespaces, objects.Of[*corev1.Pod](c.Objects, objects.Pods))
+		return newPodSecurityLibrary(configuration, p.namespaces, objects.Of[*corev1.Pod](c.Objects, objects.Pods))
 	})
 	return p
 }
 
-func newPodSecurityLibrary(namespaces objects.Reader[*corev1.Namespace], pods objects.Reader[*corev1.Pod]) *podsecurity.Admission {
+func newPodSecurityLibrary(configuration *api.PodSecurityConfiguration, namespaces objects.Reader[*corev1.Namespace], pods objects.Reader[*corev1.Pod]) *podsecurity.Admission {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		panic(err) // the library's own checks
 	}
 	library := &podsecurity.Admission{
-		Configuration: &api.PodSecurityConfiguration{Defaults: api.PodSecurityDefaults{
-			Enforce: "privileged", EnforceVersion: "latest", Audit: "privileged", AuditVersion: "latest", Warn: "privileged", WarnVersion: "latest"}},
+		Configuration:    configuration,
 		Evaluator:        evaluator,
 		Metrics:          metrics.NewPrometheusRecorder(psapi.GetAPIVersion()),
 		PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
@@ -62,7 +72,7 @@ func newPodSecurityLibrary(namespaces objects.Reader[*corev1.Namespace], pods ob
 		PodLister:        podLister(pods),
 	}
 	if err := errors.Join(library.CompleteConfiguration(), library.ValidateConfiguration()); err != nil {
-		panic(err) // nothing of it comes from outside
+		panic(err) // the configuration was validated when it was read
 	}
 	return library
 }
@@ -94,7 +104,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 
 // unrestricted says that the namespace asks for nothing, as most do.
 func (p *podSecurity) unrestricted(a admission.Attributes) bool {
-	if a.GetNamespace() == "" || a.GetResource().Resource == "namespaces" {
+	if p.byDefault || a.GetNamespace() == "" || a.GetResource().Resource == "namespaces" {
 		return false
 	}
 	ns, ok := p.namespaces.Get("", a.GetNamespace())
