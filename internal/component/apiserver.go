@@ -174,7 +174,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		return nil, err
 	}
 	a.tokenUses = serviceaccount.NewUses()
-	tokens.Objects, tokens.Refresh, tokens.Uses = source, refresh, a.tokenUses
+	tokens.Objects, tokens.Refresh, tokens.Uses, tokens.Counts = source, refresh, a.tokenUses, a.metrics.Tokens
 	audiences := authenticator.Audiences(tokens.Audiences)
 	if a.clientCA, err = a.trust("client-ca-file", f.ClientCAFile, keys.Cluster()); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ type APIServer struct {
 	Requests  *Requests
 	Watches   *Watches
 	Access    *Access
+	Tokens    *Tokens
 	Admission *Admission
 	Store     *Store
 	Checks    *Checks
@@ -27,7 +28,7 @@ type APIServer struct {
 func NewAPIServer(features *feature.Set) *APIServer {
 	r := newRegistry(features, ofAPIServer)
 	return &APIServer{
-		Registry: r, Requests: newRequests(r), Watches: newWatches(r), Access: newAccess(r), Admission: newAdmission(r), Store: newStore(r), Checks: NewChecks(),
+		Registry: r, Requests: newRequests(r), Watches: newWatches(r), Access: newAccess(r), Tokens: newTokens(r), Admission: newAdmission(r), Store: newStore(r), Checks: NewChecks(),
 		Fairness:    newFairness(r),
 		Unavailable: r.counter("aggregator_unavailable_apiservice_total", alpha+"Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", "name", "reason"),
 	}

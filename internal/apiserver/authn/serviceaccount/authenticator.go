@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -48,6 +49,9 @@ type verifiedToken struct {
 
 // NewAuthenticator makes an Authenticator.
 func NewAuthenticator(o Options) *Authenticator {
+	if o.Counts == nil {
+		o.Counts = metrics.NewTokens()
+	}
 	return &Authenticator{
 		o:        o,
 		accounts: objects.Of[*corev1.ServiceAccount](o.Objects, objects.ServiceAccounts),
@@ -86,9 +90,14 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if err != nil {
 		return nil, false, err
 	}
-	if w := v.claims.Kubernetes.WarnAfter; w != nil && w.Time().Before(now) {
+	switch w := v.claims.Kubernetes.WarnAfter; {
+	case v.legacy != "":
+	case w != nil && w.Time().Before(now):
+		a.o.Counts.Stale.Inc()
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %.0f", v.claims.Subject, now.Sub(w.Time()).Seconds()))
+	default:
+		a.o.Counts.Valid.Inc()
 	}
 	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
 }

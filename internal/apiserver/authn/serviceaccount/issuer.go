@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -57,6 +58,8 @@ type Options struct {
 	LegacyUnchecked bool
 	// Uses, if set, is told of each day on which a token in a secret is used.
 	Uses *Uses
+	// Counts counts the tokens that are used; nil counts nowhere.
+	Counts *metrics.Tokens
 	// ExtendExpiration gives pods' tokens for the API server a year.
 	ExtendExpiration bool
 }
