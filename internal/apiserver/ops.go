@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -40,14 +39,8 @@ func (s *Server) addOperations() {
 		"/metrics":  s.Metrics.Handler(),
 
 		"/metrics/slis": s.Metrics.Checks.Handler(),
-
-		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
-		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
-		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
-		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
-		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	}
-	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, s.Checks), "/livez": live, "/readyz": ready} {
+	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, s.Checks), "/livez": slices.Concat(own, s.inGrace(s.Steps)), "/readyz": ready} {
 		h := health.Handler(path, s.noted(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
 		for _, c := range checks {
@@ -71,6 +64,24 @@ func (s *Server) noted(kind string, checks []health.Check) []health.Check {
 			err := c.Run(ctx)
 			s.Metrics.Checks.Observe(kind, c.Name, err)
 			return err
+		}}
+	}
+	return all
+}
+
+// inGrace returns the checks with all being well until LivezGracePeriod is over.
+func (s *Server) inGrace(checks []health.Check) []health.Check {
+	if s.LivezGracePeriod == 0 {
+		return checks
+	}
+	end := s.Clock.Now().Add(s.LivezGracePeriod)
+	all := make([]health.Check, len(checks))
+	for i, c := range checks {
+		all[i] = health.Check{Name: c.Name, Run: func(ctx context.Context) error {
+			if s.Clock.Now().Before(end) {
+				return nil
+			}
+			return c.Run(ctx)
 		}}
 	}
 	return all

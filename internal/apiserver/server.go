@@ -79,6 +79,8 @@ type Config struct {
 	Checks []health.Check
 	// Steps are how far the server's start is, for /livez, too.
 	Steps []health.Check
+	// LivezGracePeriod is how long after New /livez takes Steps for finished.
+	LivezGracePeriod time.Duration
 	// Aggregated finds the servers behind APIServices; nil knows none.
 	Aggregated Aggregated
 

@@ -254,7 +254,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,
 		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight), RequestTimeout: f.RequestTimeout, GoawayChance: f.GoawayChance,
 		MinRequestTimeout: time.Duration(f.Requests.MinTimeout) * time.Second, MaxStreamsPerConnection: f.Requests.MaxStreams,
-		AllowedOrigins: f.Requests.Origins, StrictTransportSecurity: f.Requests.HSTS,
+		LivezGracePeriod: f.Requests.LivezGrace, AllowedOrigins: f.Requests.Origins, StrictTransportSecurity: f.Requests.HSTS,
 		CBOR: gates.Enabled("CBORServingAndStorage"), Features: gates, Checks: a.checks(), Steps: a.startup.checks(a.fairness != nil), Metrics: a.metrics,
 		Components: f.Components,
 	}); err != nil {

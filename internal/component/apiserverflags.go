@@ -75,6 +75,7 @@ type APIServerFlags struct {
 	EncryptionConfig    string
 	EndpointReconciler  string
 	Profiling           bool
+	ContentionProfiling bool
 	Ignored             IgnoredFlags
 	// Components are where the other parts of the control plane say how they
 	// are, by name. It has no flag.
@@ -159,9 +160,10 @@ func (f *APIServerFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.FeatureGates, "feature-gates", f.FeatureGates, "features to turn on or off, as Name=true")
 	fs.StringVar(&f.EncryptionConfig, "encryption-provider-config", f.EncryptionConfig, "EncryptionConfiguration for what is stored")
 	fs.Bool("encryption-provider-config-automatic-reload", true, "read --encryption-provider-config again when it changes, as is always done")
-	fs.StringVar(&f.EndpointReconciler, "endpoint-reconciler-type", f.EndpointReconciler, "how the endpoints of the Service kubernetes are kept: lease, as always")
+	fs.StringVar(&f.EndpointReconciler, "endpoint-reconciler-type", f.EndpointReconciler, "how the endpoints of the Service kubernetes are kept: lease, which every server renews, or none, which leaves them alone")
 	f.Ignored.addFlags(fs)
 	fs.BoolVar(&f.Profiling, "profiling", f.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
+	fs.BoolVar(&f.ContentionProfiling, "contention-profiling", f.ContentionProfiling, "record where goroutines wait for each other, for /debug/pprof/block, if --profiling is on")
 }
 
 // Validate reports everything that is wrong with the flags.
@@ -202,8 +204,8 @@ func (f *APIServerFlags) Validate() error {
 			errs = append(errs, fmt.Errorf("--kubelet-preferred-address-types=%s: want any of %s", kind, strings.Join(NewAPIServerFlags().KubeletAddressTypes, ", ")))
 		}
 	}
-	if f.EndpointReconciler != "lease" {
-		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type=%s: want lease", f.EndpointReconciler))
+	if f.EndpointReconciler != "lease" && f.EndpointReconciler != "none" {
+		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type=%s: want lease or none", f.EndpointReconciler))
 	}
 	errs = append(errs, f.Ignored.validate()...)
 	errs = append(errs, f.validateInFlight()...)

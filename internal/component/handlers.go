@@ -3,6 +3,7 @@ package component
 import (
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/feature"
@@ -24,6 +25,9 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 		}),
 	}
 	if a.flags.Profiling {
+		if a.flags.ContentionProfiling {
+			runtime.SetBlockProfileRate(1)
+		}
 		addProfiles(handlers)
 	}
 	addZPages(handlers, "apiserver", valuesOf(a.flags.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")

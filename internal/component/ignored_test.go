@@ -1,10 +1,12 @@
 package component_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/component"
 )
@@ -43,5 +45,33 @@ func TestFlagsOfKubeadm(t *testing.T) {
 		"--watch-cache-sizes=pods#0,deployments.apps#10", "--runtime-config=", "--storage-backend=etcd3")
 	if code, body := s.do(s.admin(), "GET", "/api/v1/namespaces/default", ""); code != 200 {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestProfilingOff(t *testing.T) {
+	for flag, want := range map[string]int{"--profiling=true": http.StatusOK, "--profiling=false": http.StatusNotFound} {
+		s := startWhole(t, flag)
+		if code, _ := s.do(s.admin(), "GET", "/debug/pprof/cmdline", ""); code != want {
+			t.Errorf("%s: %d, want %d", flag, code, want)
+		}
+	}
+}
+
+// Others keep the endpoints of the Service, which is there nevertheless.
+func TestEndpointReconcilerNone(t *testing.T) {
+	s := startWhole(t, "--endpoint-reconciler-type=none", "--advertise-address=192.0.2.1")
+	admin := s.clientset(s.admin())
+	eventually(t, "the Service", func() bool {
+		_, err := admin.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		return err == nil
+	})
+	// The server's identity is renewed after the endpoints would have been made.
+	eventually(t, "the identity", func() bool {
+		leases, err := admin.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(leases.Items) > 0
+	})
+	slices, err := admin.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(slices.Items) > 0 {
+		t.Errorf("%v, %+v", err, slices)
 	}
 }

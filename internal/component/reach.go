@@ -142,5 +142,6 @@ func (a *APIServer) keepSelfService(ctx context.Context) error {
 	return selfservice.Run(ctx, selfservice.Config{
 		Client: own, Store: a.store, Hostname: host,
 		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
+		WithoutEndpoints: a.flags.EndpointReconciler == "none",
 	})
 }

@@ -16,6 +16,7 @@ type RequestFlags struct {
 	MinTimeout    int // seconds
 	MaxStreams    int // 0 is the server's own choice
 	ShutdownDelay time.Duration
+	LivezGrace    time.Duration
 	Origins       []string // patterns
 	HSTS          []string
 }
@@ -26,6 +27,7 @@ func (f *RequestFlags) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&f.MinTimeout, "min-request-timeout", f.MinTimeout, "seconds that a watch without a timeout of its own lasts at least; it lasts at most twice as long")
 	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams, "most requests at a time on an HTTP/2 connection; 0 is 250")
 	fs.DurationVar(&f.ShutdownDelay, "shutdown-delay-duration", f.ShutdownDelay, "how long requests are served as ever after the server was told to end, while /readyz fails")
+	fs.DurationVar(&f.LivezGrace, "livez-grace-period", f.LivezGrace, "how long after the start /livez takes what is not finished of it for well")
 	fs.StringSliceVar(&f.Origins, "cors-allowed-origins", f.Origins, "regular expressions of the origins whose scripts may ask (CORS), each with the start and the end of the host, as //example\\.com(:|$)")
 	fs.StringSliceVar(&f.HSTS, "strict-transport-security-directives", f.HSTS, "directives of the header Strict-Transport-Security, as max-age=31536000,includeSubDomains,preload; the default is no header")
 }
@@ -37,7 +39,7 @@ func (f *RequestFlags) validate() []error {
 	}
 	// Upstream's rules, for those flags that its options have in common with these.
 	o := options.ServerRunOptions{
-		MinRequestTimeout: f.MinTimeout, ShutdownDelayDuration: f.ShutdownDelay, CorsAllowedOriginList: f.Origins, HSTSDirectives: f.HSTS,
+		MinRequestTimeout: f.MinTimeout, ShutdownDelayDuration: f.ShutdownDelay, LivezGracePeriod: f.LivezGrace, CorsAllowedOriginList: f.Origins, HSTSDirectives: f.HSTS,
 		ComponentGlobalsRegistry: compatibility.NewComponentGlobalsRegistry(),
 	}
 	return append(errs, o.Validate()...)

@@ -89,6 +89,7 @@ func TestShutdownDelay(t *testing.T) {
 func TestRequestFlagsAreValidated(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--min-request-timeout=-1":                     "--min-request-timeout can not be negative value",
+		"--livez-grace-period=-1s":                     "--livez-grace-period can not be a negative value",
 		"--shutdown-delay-duration=-1s":                "--shutdown-delay-duration can not be negative value",
 		"--http2-max-streams-per-connection=-1":        "--http2-max-streams-per-connection=-1",
 		"--cors-allowed-origins=example":               "does not pin to start/end of host",

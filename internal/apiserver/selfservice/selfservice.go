@@ -41,6 +41,8 @@ type Config struct {
 	Port    int32
 	// ServiceAddress is the cluster IP of the Service: the first of the range.
 	ServiceAddress netip.Addr
+	// WithoutEndpoints leaves the endpoints of the Service to others.
+	WithoutEndpoints bool
 	// Hostname is this machine's; the server's identity comes from it.
 	Hostname string
 }
@@ -81,6 +83,9 @@ func Run(ctx context.Context, c Config) error {
 }
 
 func reconcile(ctx context.Context, c Config) error {
+	if c.WithoutEndpoints {
+		return ensureService(ctx, c)
+	}
 	if err := renewLease(ctx, c); err != nil {
 		return fmt.Errorf("renew the lease of %s: %w", c.Address, err)
 	}
