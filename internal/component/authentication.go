@@ -18,7 +18,6 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
-	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
 )
 
 // AuthenticationFlags are the API server's flags about tokens of others.
@@ -135,13 +134,13 @@ func (a *APIServer) addIssuers(ctx context.Context, c *authn.Config, audiences a
 			ConfigFile: f.WebhookConfigFile, Version: f.WebhookVersion, CacheTTL: f.WebhookCacheTTL, Backoff: *options.DefaultAuthWebhookRetryBackoff(),
 		}
 	}
-	host, err := hostName("")
+	server, err := serverID()
 	if err != nil {
 		return err
 	}
 	o := authn.JWTOptions{
 		SigningAlgorithms: oidc.AllValidSigningAlgorithms(), OwnIssuers: a.flags.ServiceAccounts.Issuers, Audiences: audiences,
-		Anonymous: c.Anonymous, ServerID: selfservice.LeaseName(host),
+		Anonymous: c.Anonymous, ServerID: server,
 	}
 	switch {
 	case f.ConfigFile != "":
@@ -161,8 +160,6 @@ func (a *APIServer) addIssuers(ctx context.Context, c *authn.Config, audiences a
 
 // configureIssuers adds to c what --authentication-config says.
 func (a *APIServer) configureIssuers(ctx context.Context, c *authn.Config, o authn.JWTOptions) error {
-	const flag = "authentication-config"
-	path := a.flags.Authentication.ConfigFile
 	decode := func(content []byte) (*apiserver.AuthenticationConfiguration, error) {
 		configuration, err := decodeConfiguration[apiserver.AuthenticationConfiguration](content)
 		if err == nil && configuration.Anonymous != nil && a.flags.Authentication.commandLine.gave("anonymous-auth") {
@@ -170,32 +167,22 @@ func (a *APIServer) configureIssuers(ctx context.Context, c *authn.Config, o aut
 		}
 		return configuration, err
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("--%s: %w", flag, err)
+	counts := reloadCounts{
+		register: reloads.RegisterMetrics,
+		read:     reloads.RecordAuthenticationConfigLastConfigInfo, again: reloads.RecordAuthenticationConfigAutomaticReloadSuccess,
+		failed: reloads.RecordAuthenticationConfigAutomaticReloadFailure,
 	}
-	configuration, err := decode(content)
-	if err == nil {
-		c.Configured, err = authn.NewConfigured(ctx, configuration, o)
-	}
-	if err != nil {
-		return fmt.Errorf("--%s %s: %w", flag, path, err)
-	}
-	reloads.RegisterMetrics()
-	reloads.RecordAuthenticationConfigLastConfigInfo(o.ServerID, string(content))
-	a.follow = append(a.follow, func(running context.Context) error {
-		return follow(running, path, content, func(content []byte) error {
-			next, err := decode(content)
-			if err == nil {
-				err = c.Configured.Set(ctx, next)
-			}
-			if err != nil {
-				reloads.RecordAuthenticationConfigAutomaticReloadFailure(o.ServerID)
-				return err
-			}
-			reloads.RecordAuthenticationConfigAutomaticReloadSuccess(o.ServerID, string(content))
-			return nil
-		})
+	return a.configure("authentication-config", a.flags.Authentication.ConfigFile, counts, func(content []byte) error {
+		first, err := decode(content)
+		if err == nil {
+			c.Configured, err = authn.NewConfigured(ctx, first, o)
+		}
+		return err
+	}, func(content []byte) error {
+		next, err := decode(content)
+		if err == nil {
+			err = c.Configured.Set(ctx, next)
+		}
+		return err
 	})
-	return nil
 }

@@ -1,10 +1,8 @@
 package component
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +19,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
 )
 
 // AuthorizationFlags are the API server's flags about who decides, besides
@@ -120,8 +117,6 @@ func (f *APIServerFlags) authorizers() []apiserver.AuthorizerConfiguration {
 	return all
 }
 
-const authorizationConfig = "authorization-config"
-
 // configured reads what is in the file of --authorization-config.
 func (f *AuthorizationFlags) configured(content []byte) ([]apiserver.AuthorizerConfiguration, error) {
 	c, err := decodeConfiguration[apiserver.AuthorizationConfiguration](content)
@@ -148,41 +143,26 @@ func (a *APIServer) newAuthorizer(source objects.Source) (*authz.Authorizer, err
 		Authorizers: f.authorizers(), Source: source, NodeRules: bootstrap.NodeRules(), PolicyFile: f.Authorization.PolicyFile,
 		WebhookBackoff: *options.DefaultAuthWebhookRetryBackoff(), Metrics: a.metrics.Access,
 	}
-	path := f.Authorization.ConfigFile
-	if path == "" {
+	if f.Authorization.ConfigFile == "" {
 		return authz.New(c)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", authorizationConfig, err)
-	}
 	var z *authz.Authorizer
-	if c.Authorizers, err = f.Authorization.configured(content); err == nil {
-		z, err = authz.New(c)
+	counts := reloadCounts{
+		register: reloads.RegisterMetrics,
+		read:     reloads.RecordAuthorizationConfigLastConfigInfo, again: reloads.RecordAuthorizationConfigAutomaticReloadSuccess,
+		failed: reloads.RecordAuthorizationConfigAutomaticReloadFailure,
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--%s %s: %w", authorizationConfig, path, err)
-	}
-	host, err := hostName("")
-	if err != nil {
-		return nil, err
-	}
-	server := selfservice.LeaseName(host)
-	reloads.RegisterMetrics()
-	reloads.RecordAuthorizationConfigLastConfigInfo(server, string(content))
-	a.follow = append(a.follow, func(ctx context.Context) error {
-		return follow(ctx, path, content, func(content []byte) error {
-			next, err := f.Authorization.configured(content)
-			if err == nil {
-				err = z.Set(next)
-			}
-			if err != nil {
-				reloads.RecordAuthorizationConfigAutomaticReloadFailure(server)
-				return err
-			}
-			reloads.RecordAuthorizationConfigAutomaticReloadSuccess(server, string(content))
-			return nil
-		})
+	err := a.configure("authorization-config", f.Authorization.ConfigFile, counts, func(content []byte) (err error) {
+		if c.Authorizers, err = f.Authorization.configured(content); err == nil {
+			z, err = authz.New(c)
+		}
+		return err
+	}, func(content []byte) error {
+		next, err := f.Authorization.configured(content)
+		if err == nil {
+			err = z.Set(next)
+		}
+		return err
 	})
-	return z, nil
+	return z, err
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/util/filesystem"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
 )
 
 // decodeConfiguration reads a configuration of the API group
@@ -28,6 +30,49 @@ func decodeConfiguration[T any](content []byte) (*T, error) {
 		return nil, fmt.Errorf("it is a %T", decoded)
 	}
 	return configuration, nil
+}
+
+// reloadCounts count what becomes of a configuration, by the server's ID.
+type reloadCounts struct {
+	register    func()
+	read, again func(server, content string)
+	failed      func(server string)
+}
+
+// configure calls begin with what the file of a flag holds, and change with
+// each other content while the server runs. What change refuses is logged, and
+// leaves the configuration as it was.
+func (a *APIServer) configure(flag, path string, counts reloadCounts, begin, change func(content []byte) error) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	if err := begin(content); err != nil {
+		return fmt.Errorf("--%s %s: %w", flag, path, err)
+	}
+	server, err := serverID()
+	if err != nil {
+		return err
+	}
+	counts.register()
+	counts.read(server, string(content))
+	a.follow = append(a.follow, func(ctx context.Context) error {
+		return follow(ctx, path, content, func(content []byte) error {
+			if err := change(content); err != nil {
+				counts.failed(server)
+				return err
+			}
+			counts.again(server, string(content))
+			return nil
+		})
+	})
+	return nil
+}
+
+// serverID tells the metrics of this host's server from others'.
+func serverID() (string, error) {
+	host, err := hostName("")
+	return selfservice.LeaseName(host), err
 }
 
 // follow calls change with what a file holds, each time that this is something

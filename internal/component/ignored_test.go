@@ -16,13 +16,7 @@ func TestIgnoredFlagsSaySoAndAreValidated(t *testing.T) {
 		"delete-collection-workers": "0", "default-watch-cache-size": "-1", "watch-cache-sizes": "pods", "kubelet-timeout": "-1s",
 		"kubelet-preferred-address-types": "Nickname", "endpoint-reconciler-type": "master-count",
 	} {
-		f := component.NewAPIServerFlags()
-		set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-		f.AddFlags(set)
-		if err := set.Parse([]string{"--" + flag + "=" + bad}); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Validate(); err == nil || !strings.Contains(err.Error(), "--"+flag) {
+		if err := commandLine(t, "--"+flag+"="+bad).Validate(); err == nil || !strings.Contains(err.Error(), "--"+flag) {
 			t.Errorf("--%s=%s: %v", flag, bad, err)
 		}
 	}

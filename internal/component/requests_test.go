@@ -5,11 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/coracle-io/coracle/internal/component"
 )
 
 func TestRequestFlags(t *testing.T) {
@@ -98,13 +95,7 @@ func TestRequestFlagsAreValidated(t *testing.T) {
 		"--storage-media-type=application/x-none":      `--storage-media-type "application/x-none" invalid`,
 		"--etcd-compaction-interval=-1s":               "--etcd-compaction-interval=-1s",
 	} {
-		f := component.NewAPIServerFlags()
-		set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-		f.AddFlags(set)
-		if err := set.Parse([]string{flag}); err != nil {
-			t.Fatal(err)
-		}
-		if got := refusal(t, f); !strings.Contains(got, want) {
+		if got := refusal(t, commandLine(t, flag)); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", flag, got)
 		}
 	}

@@ -20,8 +20,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coracle-io/coracle/internal/component"
 )
 
 func keyFile(t *testing.T, name, kind string, der []byte, err error) string {
@@ -119,13 +117,7 @@ func TestServiceAccountFlags(t *testing.T) {
 		"--service-account-signing-key-file=/nowhere/at/all":  "/nowhere/at/all",
 		"--service-account-key-file=/nowhere/to/be/found.pub": "/nowhere/to/be/found.pub",
 	} {
-		f := component.NewAPIServerFlags()
-		set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-		f.AddFlags(set)
-		if err := set.Parse([]string{flag}); err != nil {
-			t.Fatal(err)
-		}
-		if got := refusal(t, f); !strings.Contains(got, want) {
+		if got := refusal(t, commandLine(t, flag)); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", flag, got)
 		}
 	}
@@ -133,12 +125,7 @@ func TestServiceAccountFlags(t *testing.T) {
 
 // What the command line gave is known also after /flagz has read the flags.
 func TestFlagsGivenAfterFlagz(t *testing.T) {
-	f := component.NewAPIServerFlags()
-	given := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	f.AddFlags(given)
-	if err := given.Parse([]string{"--oidc-username-claim=name"}); err != nil {
-		t.Fatal(err)
-	}
+	f := commandLine(t, "--oidc-username-claim=name")
 	f.AddFlags(pflag.NewFlagSet("flagz", pflag.ContinueOnError))
 	if err := f.Validate(); err == nil || !strings.Contains(err.Error(), "oidc-issuer-url and oidc-client-id must be specified together") {
 		t.Errorf("got %v", err)

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -94,13 +92,7 @@ func TestFlagsOfServingAreValidated(t *testing.T) {
 		"--requestheader-username-headers=X-Remote-User,":                                  {`empty value in "requestheader-username-headers"`},
 		"--client-ca-file=/no/ca":                                                          {"--client-ca-file", "/no/ca"},
 	} {
-		f := component.NewAPIServerFlags()
-		set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-		f.AddFlags(set)
-		if err := set.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		got := refusal(t, f)
+		got := refusal(t, commandLine(t, strings.Fields(args)...))
 		for _, part := range want {
 			if !strings.Contains(got, part) {
 				t.Errorf("%s: %s lacks %q", args, got, part)

@@ -42,12 +42,7 @@ type whole struct {
 // startWhole runs an API server with these flags until the test ends.
 func startWhole(t *testing.T, args ...string) *whole {
 	t.Helper()
-	flags := component.NewAPIServerFlags()
-	set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	flags.AddFlags(set)
-	if err := set.Parse(append([]string{"--bind-address=127.0.0.1", "--service-cluster-ip-range=10.96.0.0/16"}, args...)); err != nil {
-		t.Fatal(err)
-	}
+	flags := commandLine(t, append([]string{"--bind-address=127.0.0.1", "--service-cluster-ip-range=10.96.0.0/16"}, args...)...)
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +81,18 @@ func newAPIServer(ctx context.Context, flags *component.APIServerFlags, keys *pk
 		return nil, err
 	}
 	return component.NewAPIServer(ctx, flags, s, keys)
+}
+
+// commandLine are the flags of an API server that was started with args.
+func commandLine(t *testing.T, args ...string) *component.APIServerFlags {
+	t.Helper()
+	flags := component.NewAPIServerFlags()
+	set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
+	flags.AddFlags(set)
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return flags
 }
 
 // refusal is why an API server does not start with these flags.
