@@ -1,0 +1,353 @@
+// Package attack tries to get into clusters and to take them down, against
+// the real binary. Each test says in its name what is being tried; each checks
+// that the attack is refused and that others are served meanwhile.
+package attack
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/pki"
+)
+
+// patience bounds every wait of a test: what takes longer has failed.
+const patience = 60 * time.Second
+
+// The clusters that tests share, started by whoever needs them first.
+var (
+	control  = shared{suffix: "control", arguments: []string{"--nodes=0"}}
+	withNode = shared{suffix: "node"}
+)
+
+type shared struct {
+	suffix    string
+	arguments []string
+
+	once    sync.Once
+	cluster *cluster
+	err     error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range []*shared{&control, &withNode} {
+		if s.cluster == nil {
+			continue
+		}
+		if err := s.cluster.down(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// controlPlane is a control plane without a node that tests share.
+func controlPlane(t *testing.T) *cluster { return control.get(t) }
+
+// node is a cluster with a node and real containers that tests share.
+func node(t *testing.T) *cluster {
+	if os.Geteuid() != 0 {
+		t.Fatal("a node needs root: run these tests by make test")
+	}
+	return withNode.get(t)
+}
+
+func (s *shared) get(t *testing.T) *cluster {
+	t.Helper()
+	s.once.Do(func() { s.cluster, s.err = start(s.suffix, s.arguments...) })
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	s.cluster.unharmed(t)
+	return s.cluster
+}
+
+// own starts a cluster for one test alone, for attacks after which nobody else
+// should be served by it. The test takes it down.
+func own(t *testing.T, arguments ...string) *cluster {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test")))
+	c, err := start(name[:min(len(name), 24)], arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// cluster is a running cluster of the real binary.
+type cluster struct {
+	name, dir, data, kubeconfig string
+	binary                      string
+	admin                       *rest.Config
+	client                      kubernetes.Interface
+	keys                        *pki.Directory
+	started                     string // which life of the API server's process this is
+}
+
+// start brings up a cluster in a folder of its own and waits until it is ready.
+func start(suffix string, arguments ...string) (*cluster, error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	binary := os.Getenv("CORACLE_BINARY")
+	if binary == "" {
+		binary = filepath.Join(root, "bin", "coracle")
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return nil, fmt.Errorf("%s is missing: run these tests by make test", binary)
+	}
+	dir, err := os.MkdirTemp("", "attack")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{
+		name: "a" + strconv.Itoa(os.Getpid()) + "-" + suffix, dir: dir, binary: binary,
+		data: filepath.Join(dir, "data"), kubeconfig: filepath.Join(dir, "kubeconfig"),
+	}
+	up := append([]string{"up", "--name=" + c.name, "--data-dir=" + c.data, "--kubeconfig=" + c.kubeconfig}, arguments...)
+	if out, err := c.coracle(up...); err != nil {
+		return nil, errors.Join(fmt.Errorf("coracle up: %w\n%s", err, out), c.down())
+	}
+	if err := c.connect(); err != nil {
+		return nil, errors.Join(err, c.down())
+	}
+	return c, nil
+}
+
+// connect reads who may do everything, and the keys to make others from.
+func (c *cluster) connect() (err error) {
+	if c.admin, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
+		return err
+	}
+	c.admin.QPS = -1
+	if c.client, err = kubernetes.NewForConfig(c.admin); err != nil {
+		return err
+	}
+	if c.keys, err = pki.Open(filepath.Join(c.data, "pki"), clock.RealClock{}); err != nil {
+		return err
+	}
+	c.started, err = c.life()
+	return err
+}
+
+// coracle runs the binary for this cluster and returns all that it prints.
+func (c *cluster) coracle(arguments ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.binary, arguments...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// down takes the cluster away with its folder.
+func (c *cluster) down() error {
+	if out, err := c.coracle("down", "--name="+c.name); err != nil {
+		return fmt.Errorf("coracle down --name=%s: %w\n%s", c.name, err, out)
+	}
+	return os.RemoveAll(c.dir)
+}
+
+// record is what the machine knows of the cluster.
+func (c *cluster) record() (host.Record, error) { return host.NewRegistry(host.Root).Get(c.name) }
+
+// life names this life of the API server's process, by what it says of itself:
+// another value means that it was started anew.
+func (c *cluster) life() (string, error) {
+	raw, err := c.client.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(context.Background()).Raw()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if after, ok := strings.CutPrefix(line, "process_start_time_seconds "); ok {
+			return strings.TrimSpace(after), nil
+		}
+	}
+	return "", errors.New("/metrics does not say when the process was started")
+}
+
+// unharmed fails the test if the API server's process is another one than at
+// the start, or does not answer.
+func (c *cluster) unharmed(t *testing.T) {
+	t.Helper()
+	now, err := c.life()
+	if err != nil {
+		t.Fatalf("the API server does not answer any more: %v\n%s", err, c.log())
+	}
+	if now != c.started {
+		t.Fatalf("the API server's process was started anew\n%s", c.log())
+	}
+}
+
+// log is the end of the cluster's log.
+func (c *cluster) log() string {
+	raw, err := os.ReadFile(filepath.Join(c.data, "coracle.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw[max(0, len(raw)-8<<10):])
+}
+
+// as is a configuration without credentials but those that set puts in.
+func (c *cluster) as(set func(*rest.Config)) *rest.Config {
+	config := rest.AnonymousClientConfig(c.admin)
+	config.QPS = -1
+	set(config)
+	return config
+}
+
+// user is somebody with a client certificate of the cluster's authority.
+func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config {
+	t.Helper()
+	file := "attack-" + strings.NewReplacer(":", "-", "/", "-").Replace(name)
+	certificate, err := c.keys.Issue(pki.User(file, name, groups...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := pki.Kubeconfig{
+		Cluster: c.name, Server: c.admin.Host, User: name, Authority: c.keys.Cluster(), Identity: certificate, Embed: true,
+	}.Config()
+	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+// kubelet is the identity of a node's kubelet.
+func (c *cluster) kubelet(t *testing.T, nodeName string) *rest.Config {
+	return c.user(t, "system:node:"+nodeName, "system:nodes")
+}
+
+// tenant is a service account that may do in one namespace of its own what the
+// ClusterRole says ("" is nothing). The test takes the namespace away.
+func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string) {
+	t.Helper()
+	ctx := context.Background()
+	namespace, err := c.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("delete namespace %s: %v", namespace.Name, err)
+		}
+	})
+	account, err := c.client.CoreV1().ServiceAccounts(namespace.Name).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if clusterRole != "" {
+		if _, err := c.client.RbacV1().RoleBindings(namespace.Name).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: namespace.Name}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, err := c.client.CoreV1().ServiceAccounts(namespace.Name).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.as(func(config *rest.Config) { config.BearerToken = token.Status.Token }), namespace.Name
+}
+
+// trust is how a client verifies the API server.
+func (c *cluster) trust(t *testing.T) *tls.Config {
+	t.Helper()
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(c.admin.CAData) {
+		t.Fatal("the kubeconfig has no authority")
+	}
+	return &tls.Config{RootCAs: pool}
+}
+
+// address is the API server's host:port.
+func (c *cluster) address() string { return strings.TrimPrefix(c.admin.Host, "https://") }
+
+// send sends one request as config's user and returns the status code and the
+// body; headers are pairs of names and values.
+func send(t *testing.T, config *rest.Config, method, path, body string, headers ...string) (int, string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return response.StatusCode, string(raw)
+}
+
+// eventually waits until a condition holds, and fails with what was wrong with
+// it last.
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s did not come true in %v: %v", what, patience, err)
+		case <-again.C:
+		}
+	}
+}
