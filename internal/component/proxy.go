@@ -31,6 +31,9 @@ type Proxy struct {
 	MetricsAddr string
 	MetricsPort int
 	Cleanup     bool
+	// Reserved are ports of this node that neither pods' host ports nor
+	// external addresses of Services take, beside those of the proxy itself.
+	Reserved []int
 }
 
 // NewProxy returns upstream's defaults.
@@ -87,7 +90,18 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 		Client: own, NodeName: p.NodeName, Backend: backend, Mode: p.Mode,
 		HealthzAddress: listenAddress(p.HealthzAddr, p.HealthzPort),
 		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort), Metrics: c.Registry,
+		Reserved: p.reserved(),
 	}).Run(ctx)
+}
+
+func (p *Proxy) reserved() []uint16 {
+	var ports []uint16
+	for _, port := range append([]int{p.HealthzPort, p.MetricsPort}, p.Reserved...) {
+		if port > 0 {
+			ports = append(ports, uint16(port))
+		}
+	}
+	return ports
 }
 
 // Validate reports what is wrong with the flags.

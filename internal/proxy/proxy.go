@@ -40,6 +40,9 @@ type Config struct {
 	Client   *client.Client
 	NodeName string
 	Backend  Backend
+	// Reserved are ports of this node on which the cluster itself serves:
+	// neither host ports nor external addresses of Services take them.
+	Reserved []uint16
 	// Mode is what /proxyMode answers, such as nftables.
 	Mode string
 	// HealthzAddress and MetricsAddress are host:port; empty serves none.
@@ -73,7 +76,7 @@ func New(config Config) *Proxy {
 	if config.Metrics == nil {
 		config.Metrics = registry.NewRegistry(nil)
 	}
-	return &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics)}
+	return &Proxy{config: config, state: newState(config.NodeName, config.Reserved), health: newHealth(), metrics: newMetrics(config.Metrics)}
 }
 
 // Run applies the cluster's Services until ctx ends. The rules stay in the
@@ -111,7 +114,7 @@ func (p *Proxy) watch(ctx context.Context, running *sync.WaitGroup) ([]cache.Inf
 	}{
 		{factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
 		{factory.Discovery().V1().EndpointSlices().Informer(), handler(p.state.setSlice, p.state.deleteSlice)},
-		{factory.Core().V1().Nodes().Informer(), handler(p.state.setNode, func(*v1.Node) {})},
+		{factory.Core().V1().Nodes().Informer(), handler(p.state.setNode, p.state.deleteNode)},
 		{pods, handler(p.state.setPod, p.state.deletePod)},
 	} {
 		registration, err := source.informer.AddEventHandler(source.handler)

@@ -139,7 +139,7 @@ func TestServicesThatAreNotProxied(t *testing.T) {
 }
 
 func TestStateComputesOnlyWhatChanged(t *testing.T) {
-	s := newState("n1")
+	s := newState("n1", nil)
 	first, second := service(func(*v1.ServiceSpec) {}), service(func(s *v1.ServiceSpec) { s.ClusterIP = "10.96.0.21" })
 	second.Name = "api"
 	s.setService(first)

@@ -4,10 +4,12 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -19,18 +21,25 @@ type state struct {
 
 	mu       sync.Mutex
 	node     Node
+	reserved []uint16 // see Config.Reserved
 	services map[types.NamespacedName]*v1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
 	dirty    map[types.NamespacedName]bool
-	// byService is what the last rules were made of.
+	// nodes are the addresses of all nodes, by their names.
+	nodes map[string][]netip.Addr
+	// byService is what the last rules were made of, losers what was put in
+	// the place of ports that claimed addresses of others.
 	byService map[types.NamespacedName]map[PortName]*ServicePort
+	losers    map[PortName]*ServicePort
 }
 
-func newState(nodeName string) *state {
+func newState(nodeName string, reserved []uint16) *state {
 	return &state{
 		changed:   make(chan struct{}, 1),
 		node:      Node{Name: nodeName},
+		reserved:  reserved,
+		nodes:     map[string][]netip.Addr{},
 		services:  map[types.NamespacedName]*v1.Service{},
 		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		pods:      map[types.NamespacedName]*v1.Pod{},
@@ -93,10 +102,14 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	s.touch(name)
 }
 
-// setNode minds only this node's zone.
+// setNode minds this node's zone and the addresses of every node.
 func (s *state) setNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if addresses := addressesOf(node); !slices.Equal(addresses, s.nodes[node.Name]) {
+		s.nodes[node.Name] = addresses
+		s.wake()
+	}
 	zone := node.Labels[v1.LabelTopologyZone]
 	if node.Name != s.node.Name || zone == s.node.Zone {
 		return
@@ -106,6 +119,24 @@ func (s *state) setNode(node *v1.Node) {
 		s.dirty[name] = true
 	}
 	s.wake()
+}
+
+func (s *state) deleteNode(node *v1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, node.Name)
+	s.wake()
+}
+
+// addressesOf are the IP addresses of a node.
+func addressesOf(node *v1.Node) []netip.Addr {
+	var list []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if a, err := netip.ParseAddr(address.Address); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // setPod keeps only pods with host ports.
@@ -150,10 +181,30 @@ func (s *state) rules() Rules {
 	for _, ports := range s.byService {
 		maps.Copy(rules.Services, ports)
 	}
+	s.arbitrate(rules.Services)
 	for _, pod := range s.pods {
-		maps.Copy(rules.HostPorts, PodHostPorts(pod))
+		for key, to := range PodHostPorts(pod) {
+			if !slices.Contains(s.reserved, key.Port) {
+				rules.HostPorts[key] = to
+			}
+		}
 	}
 	return rules
+}
+
+// arbitrate takes from services the external addresses that others have. The
+// caller holds the mutex.
+func (s *state) arbitrate(services map[PortName]*ServicePort) {
+	nodes := map[netip.Addr]bool{}
+	for _, addresses := range s.nodes {
+		for _, a := range addresses {
+			nodes[a] = true
+		}
+	}
+	created := func(name types.NamespacedName) metav1.Time { return s.services[name].CreationTimestamp }
+	losers := arbitrate(services, created, nodes, s.reserved)
+	settle(services, losers, s.losers)
+	s.losers = losers
 }
 
 func (s *state) compute(name types.NamespacedName) {
