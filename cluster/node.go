@@ -73,12 +73,16 @@ func newNode(c *Cluster) (*node, error) {
 	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
 	n.proxy.ClusterCIDR = o.ClusterCIDR
 	n.dns = component.NewDNS()
-	n.dns.ClusterDNS = k.Configuration.ClusterDNS
+	n.dns.ClusterDNS, n.dns.ClusterCIDR = k.Configuration.ClusterDNS, o.ClusterCIDR
 	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.NodeIPs, o.Ports.DNS, o.NodeName
-	return n, errors.Join(
+	err = errors.Join(
 		parse("kubelet", k.AddFlags, o.KubeletArgs),
 		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
 	)
+	n.proxy.Reserved = []int{
+		c.api.SecurePort, c.manager.Serving.Port, c.scheduler.Serving.Port, int(k.Configuration.Port), int(k.HealthzPort), n.dns.Port,
+	}
+	return n, err
 }
 
 func runtimeConfig(bundle, dataDir, runDir, cgroupRoot string) containerd.Config {

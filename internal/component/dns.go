@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"strings"
 
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -19,6 +21,9 @@ type DNS struct {
 	Port       int
 	Domain     string
 	ClusterDNS []string
+	// ClusterCIDR are the addresses of pods, with commas between; "" answers
+	// everybody.
+	ClusterCIDR string
 	ResolvConf string
 	NodeName   string
 }
@@ -35,6 +40,7 @@ func (d *DNS) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Port, "port", d.Port, "port to listen on, UDP and TCP")
 	fs.StringVar(&d.Domain, "cluster-domain", d.Domain, "DNS domain of the cluster")
 	fs.StringSliceVar(&d.ClusterDNS, "cluster-dns", d.ClusterDNS, "cluster IPs of the Service kube-system/kube-dns to keep; none leaves it to others")
+	fs.StringVar(&d.ClusterCIDR, "cluster-cidr", d.ClusterCIDR, "addresses of pods; others than pods and the cluster's nodes are refused (default: everybody is answered)")
 	fs.StringVar(&d.ResolvConf, "resolv-conf", d.ResolvConf, "names the resolvers for everything outside the cluster")
 	fs.StringVar(&d.NodeName, "hostname-override", d.NodeName, "name of the node (default: the host's name)")
 }
@@ -64,12 +70,32 @@ func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
 	if d.NodeName, err = hostName(d.NodeName); err != nil {
 		return err
 	}
+	pods, err := d.pods()
+	if err != nil {
+		return err
+	}
 	server, err := dns.New(dns.Config{
 		Client: own, Domain: d.Domain, Addresses: d.Addresses, Port: d.Port, ResolvConf: d.ResolvConf,
-		Announce: d.ClusterDNS, NodeName: d.NodeName,
+		Announce: d.ClusterDNS, Pods: pods, NodeName: d.NodeName,
 	})
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx)
+}
+
+// pods are the addresses that --cluster-cidr gives.
+func (d *DNS) pods() ([]netip.Prefix, error) {
+	if d.ClusterCIDR == "" {
+		return nil, nil
+	}
+	var list []netip.Prefix
+	for _, text := range strings.Split(d.ClusterCIDR, ",") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cidr=%s: want a range such as 10.244.0.0/16, or one of each family with a comma between", d.ClusterCIDR)
+		}
+		list = append(list, p)
+	}
+	return list, nil
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 
 	"github.com/miekg/dns"
@@ -32,6 +33,9 @@ type Config struct {
 	// Addresses are those of this host to listen on.
 	Addresses []string
 	Port      int
+	// Pods are the addresses of pods. Queries from others than pods, this host
+	// and the cluster's other DNS servers are refused; none answers everybody.
+	Pods []netip.Prefix
 	// ResolvConf names the host's resolvers; "" is /etc/resolv.conf.
 	ResolvConf string
 	// Announce publishes this server as the Service kube-system/kube-dns with
@@ -41,13 +45,22 @@ type Config struct {
 	NodeName string
 }
 
-const ttl = 5 // seconds, short because endpoints come and go
+const (
+	ttl = 5 // seconds, short because endpoints come and go
+	// largestDatagram bounds answers by UDP whatever the client would take, so
+	// that a forged query cannot be used to send much to somebody else.
+	largestDatagram = 1232
+	// streamsAtOnce bounds the TCP connections, streamsOfOne those of one client.
+	streamsAtOnce = 1024
+	streamsOfOne  = 64
+)
 
 // Server answers queries.
 type Server struct {
 	config  Config
 	view    *informerView
 	zone    *Zone
+	clients *clients
 	forward *forwarder
 }
 
@@ -65,6 +78,7 @@ func New(c Config) (*Server, error) {
 	}
 	return &Server{
 		config: c, view: view,
+		clients: newClients(c.Pods, view.isServer),
 		zone:    &Zone{Domain: dns.Fqdn(c.Domain), TTL: ttl, View: view},
 		forward: newForwarder(c.ResolvConf, append(c.Addresses, c.Announce...)),
 	}, nil
@@ -76,6 +90,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.view.synced...) {
 		return nil
 	}
+	streamQuota := newQuota(streamsAtOnce, streamsOfOne)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, address := range s.config.Addresses {
 		at := net.JoinHostPort(address, strconv.Itoa(s.config.Port))
@@ -87,7 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen for DNS on %s: %w", at, err), packets.Close())
 		}
-		for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: streams}} {
+		for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: listener{streams, s.clients, streamQuota}}} {
 			server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serve(ctx, w, q) })
 			g.Go(func() error { return run(ctx, server) })
 		}
@@ -120,21 +135,24 @@ func run(ctx context.Context, server *dns.Server) error {
 func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
 	reply := new(dns.Msg).SetReply(query)
 	reply.RecursionAvailable = true
+	client := addressOf(w.RemoteAddr())
 	switch {
+	case !s.clients.allowed(w.RemoteAddr()):
+		reply.Rcode = dns.RcodeRefused
 	case query.Opcode != dns.OpcodeQuery:
 		reply.Rcode = dns.RcodeNotImplemented
 	case len(query.Question) != 1:
 		reply.Rcode = dns.RcodeFormatError
 	case !s.zone.Answer(reply, query.Question[0]):
-		reply = s.forward.ask(ctx, query)
+		reply = s.forward.ask(ctx, client, query)
 	default:
-		s.follow(ctx, query, reply)
+		s.follow(ctx, client, query, reply)
 	}
 	size := dns.MinMsgSize
 	if opt := query.IsEdns0(); opt != nil {
-		size = max(size, int(opt.UDPSize()))
+		size = min(max(size, int(opt.UDPSize())), largestDatagram)
 		if reply.IsEdns0() == nil {
-			reply.SetEdns0(opt.UDPSize(), false)
+			reply.SetEdns0(largestDatagram, false)
 		}
 	}
 	if _, isTCP := w.RemoteAddr().(*net.TCPAddr); isTCP {
@@ -147,7 +165,7 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg
 }
 
 // follow adds the addresses behind the alias of an ExternalName Service.
-func (s *Server) follow(ctx context.Context, query, reply *dns.Msg) {
+func (s *Server) follow(ctx context.Context, client netip.Addr, query, reply *dns.Msg) {
 	const deepest = 8
 	question := query.Question[0]
 	if question.Qtype != dns.TypeA && question.Qtype != dns.TypeAAAA {
@@ -164,7 +182,7 @@ func (s *Server) follow(ctx context.Context, query, reply *dns.Msg) {
 		next := new(dns.Msg).SetQuestion(alias.Target, question.Qtype)
 		answer := new(dns.Msg).SetReply(next)
 		if !s.zone.Answer(answer, next.Question[0]) {
-			answer = s.forward.ask(ctx, next)
+			answer = s.forward.ask(ctx, client, next)
 		}
 		reply.Answer = append(reply.Answer, answer.Answer...)
 		if len(answer.Answer) == 0 {

@@ -2,7 +2,10 @@ package dns
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +16,18 @@ import (
 
 const (
 	forwardTimeout = 2 * time.Second
+	// forwardsAtOnce bounds the questions that wait for the host's resolvers,
+	// forwardsOfOne those of one client among them.
+	forwardsAtOnce = 1024
+	forwardsOfOne  = 128
 	cacheEntries   = 4096
 	cacheTTL       = 30 * time.Second
+	// cachedSize bounds what a remembered answer takes, in bytes on the wire:
+	// whoever owns a name outside decides how large its answers are.
+	cachedSize = 4096
+	// resolverSize is the largest answer by UDP that a resolver is asked for;
+	// more would come in fragments (RFC 9715).
+	resolverSize = 1232
 )
 
 // forwarder asks the host's resolvers, one after the other, and remembers
@@ -22,6 +35,7 @@ const (
 type forwarder struct {
 	resolvConf string
 	own        []string // addresses of this server, never asked
+	quota      *quota   // of questions under way
 
 	mu    sync.Mutex // guards cache
 	cache map[question]remembered
@@ -39,7 +53,7 @@ type remembered struct {
 }
 
 func newForwarder(resolvConf string, own []string) *forwarder {
-	return &forwarder{resolvConf: resolvConf, own: own, cache: map[question]remembered{}}
+	return &forwarder{resolvConf: resolvConf, own: own, quota: newQuota(forwardsAtOnce, forwardsOfOne), cache: map[question]remembered{}}
 }
 
 // resolvers are read anew for each question that is not remembered: a laptop
@@ -59,19 +73,21 @@ func (f *forwarder) resolvers() []string {
 }
 
 // ask returns the answer of the first resolver that has one, and SERVFAIL
-// where none has.
-func (f *forwarder) ask(ctx context.Context, query *dns.Msg) *dns.Msg {
+// where none has or the client has too many questions under way.
+func (f *forwarder) ask(ctx context.Context, client netip.Addr, query *dns.Msg) *dns.Msg {
 	q := query.Question[0]
 	key := question{strings.ToLower(q.Name), q.Qtype, query.IsEdns0() != nil && query.IsEdns0().Do()}
 	f.mu.Lock()
 	known, ok := f.cache[key]
 	f.mu.Unlock()
 	if ok && time.Now().Before(known.until) {
-		reply := known.reply.Copy()
-		reply.Id = query.Id
-		reply.Question = query.Question
-		return reply
+		return answerTo(query, known.reply.Copy())
 	}
+	failed := new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+	if !f.quota.take(client) {
+		return failed
+	}
+	defer f.quota.give(client)
 	for _, server := range f.resolvers() {
 		reply, err := exchange(ctx, query, server)
 		if err != nil || reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused {
@@ -80,20 +96,92 @@ func (f *forwarder) ask(ctx context.Context, query *dns.Msg) *dns.Msg {
 		f.remember(key, reply)
 		return reply
 	}
-	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+	return failed
 }
 
-// exchange asks by UDP, and by TCP if the answer did not fit.
+// exchange asks a resolver by UDP, and by TCP if the answer did not fit or
+// was not to the very question. The resolver is sent a query of our own: with
+// an ID and a port that nobody outside can guess, let alone the client, and
+// letters of random case that an answer must repeat (RFC 5452,
+// draft-vixie-dnsext-dns0x20). What else the client put in, its EDNS options
+// among it, stays here.
 func exchange(ctx context.Context, query *dns.Msg, server string) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	c := &dns.Client{Timeout: forwardTimeout}
-	reply, _, err := c.ExchangeContext(ctx, query, server)
-	if err == nil && reply.Truncated {
-		c.Net = "tcp"
-		reply, _, err = c.ExchangeContext(ctx, query, server)
+	asked := ownQuery(query)
+	c := &dns.Client{Timeout: forwardTimeout, UDPSize: resolverSize}
+	reply, _, err := c.ExchangeContext(ctx, asked, server)
+	if err == nil && (reply.Truncated || !answersTo(reply, asked)) {
+		c.Net, asked.Id = "tcp", dns.Id()
+		reply, _, err = c.ExchangeContext(ctx, asked, server)
+		if err == nil && !strings.EqualFold(questionOf(reply), questionOf(asked)) {
+			err = fmt.Errorf("%s answered another question than it was asked", server)
+		}
 	}
-	return reply, err
+	if err != nil {
+		return nil, err
+	}
+	return answerTo(query, reply), nil
+}
+
+// ownQuery asks the question of another query anew.
+func ownQuery(query *dns.Msg) *dns.Msg {
+	q := query.Question[0]
+	own := new(dns.Msg).SetQuestion(randomCase(q.Name), q.Qtype) // SetQuestion chooses a random ID
+	own.Question[0].Qclass = q.Qclass
+	own.RecursionDesired, own.CheckingDisabled, own.AuthenticatedData = query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData
+	opt := query.IsEdns0()
+	return own.SetEdns0(resolverSize, opt != nil && opt.Do())
+}
+
+// randomCase writes each letter of a name as small or as capital by chance.
+func randomCase(name string) string {
+	out := []byte(name)
+	for i, c := range out {
+		if letter := c | 0x20; 'a' <= letter && letter <= 'z' && rand.N(2) == 0 {
+			out[i] = c ^ 0x20
+		}
+	}
+	return string(out)
+}
+
+// answersTo tells whether a reply is to the question as it was asked, letter
+// by letter.
+func answersTo(reply, asked *dns.Msg) bool {
+	return reply.Response && len(reply.Question) == 1 && reply.Question[0] == asked.Question[0]
+}
+
+// questionOf is the question of a message as text; "" if it has not one.
+func questionOf(m *dns.Msg) string {
+	if len(m.Question) != 1 {
+		return ""
+	}
+	return m.Question[0].String()
+}
+
+// answerTo makes the reply to a client's query out of a resolver's: with the
+// client's ID and its writing of the name.
+func answerTo(query, reply *dns.Msg) *dns.Msg {
+	answer := new(dns.Msg).SetReply(query)
+	answer.RecursionAvailable, answer.AuthenticatedData, answer.Rcode = true, reply.AuthenticatedData, reply.Rcode
+	written := func(records []dns.RR) []dns.RR {
+		for _, rr := range records {
+			if h := rr.Header(); strings.EqualFold(h.Name, query.Question[0].Name) {
+				h.Name = query.Question[0].Name
+			}
+		}
+		return records
+	}
+	answer.Answer, answer.Ns = written(reply.Answer), written(reply.Ns)
+	for _, rr := range written(reply.Extra) {
+		if rr.Header().Rrtype != dns.TypeOPT {
+			answer.Extra = append(answer.Extra, rr)
+		}
+	}
+	if answer.Rcode > 0xF { // of EDNS, whose record is not handed on
+		answer.Rcode = dns.RcodeServerFailure
+	}
+	return answer
 }
 
 func (f *forwarder) remember(key question, reply *dns.Msg) {
@@ -101,7 +189,7 @@ func (f *forwarder) remember(key question, reply *dns.Msg) {
 	for _, rr := range slices.Concat(reply.Answer, reply.Ns) {
 		life = min(life, time.Duration(rr.Header().Ttl)*time.Second)
 	}
-	if life <= 0 {
+	if life <= 0 || reply.Len() > cachedSize {
 		return
 	}
 	f.mu.Lock()

@@ -58,6 +58,20 @@ func newInformerView(f informers.SharedInformerFactory) (*informerView, error) {
 	}, nil
 }
 
+// isServer tells whether an address is that of a DNS server of this cluster.
+func (v *informerView) isServer(a netip.Addr) bool {
+	slices, err := v.slices.ByIndex(byAddress, a.String())
+	if err != nil {
+		return false
+	}
+	for _, obj := range slices {
+		if s := obj.(*discoveryv1.EndpointSlice); s.Namespace == serviceNamespace && s.Labels[discoveryv1.LabelServiceName] == serviceName {
+			return true
+		}
+	}
+	return false
+}
+
 // Service implements View.
 func (v *informerView) Service(namespace, name string) *Service {
 	obj, exists, err := v.services.GetByKey(namespace + "/" + name)

@@ -1,0 +1,146 @@
+package dns
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+func testClients(pods ...string) *clients {
+	var ranges []netip.Prefix
+	for _, p := range pods {
+		ranges = append(ranges, netip.MustParsePrefix(p))
+	}
+	c := newClients(ranges, func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.11") })
+	c.interfaces = func() ([]net.Addr, error) {
+		return []net.Addr{&net.IPNet{IP: net.IPv4(192, 0, 2, 10), Mask: net.CIDRMask(24, 32)}}, nil
+	}
+	return c
+}
+
+// writer takes the answer to a client.
+type writer struct {
+	dns.ResponseWriter
+	client net.Addr
+	reply  *dns.Msg
+}
+
+func (w *writer) RemoteAddr() net.Addr { return w.client }
+
+func (w *writer) WriteMsg(m *dns.Msg) error {
+	w.reply = m
+	return nil
+}
+
+// Only pods, this machine and the cluster's other DNS servers are answered.
+func TestStrangersAreRefused(t *testing.T) {
+	view := fakeView{namespaces: []string{"default"}, services: []*Service{
+		{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.20")}},
+	}}
+	s := &Server{
+		clients: testClients("10.244.0.0/16", "fd00:244::/56"), forward: newForwarder("/nonexistent", nil),
+		zone: &Zone{Domain: "cluster.local.", TTL: ttl, View: view},
+	}
+	ask := func(client string) *dns.Msg {
+		w := &writer{client: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(client))}
+		s.serve(context.Background(), w, new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA))
+		return w.reply
+	}
+	for client, want := range map[string]int{
+		"10.244.3.4:5353":           dns.RcodeSuccess,
+		"[::ffff:10.244.3.4]:5353":  dns.RcodeSuccess,
+		"[fd00:244::7]:5353":        dns.RcodeSuccess,
+		"127.0.0.1:5353":            dns.RcodeSuccess,
+		"192.0.2.10:5353":           dns.RcodeSuccess, // this machine
+		"192.0.2.11:5353":           dns.RcodeSuccess, // another node's server
+		"192.0.2.12:5353":           dns.RcodeRefused,
+		"10.245.0.1:5353":           dns.RcodeRefused,
+		"[fe80::1%eth0]:5353":       dns.RcodeRefused,
+		"[::ffff:192.0.2.200]:5353": dns.RcodeRefused,
+	} {
+		reply := ask(client)
+		if reply.Rcode != want || (len(reply.Answer) > 0) != (want == dns.RcodeSuccess) {
+			t.Errorf("%s gets %s with %d records, want %s", client, dns.RcodeToString[reply.Rcode], len(reply.Answer), dns.RcodeToString[want])
+		}
+	}
+	s.clients = testClients()
+	if reply := ask("203.0.113.9:5353"); reply.Rcode != dns.RcodeSuccess {
+		t.Errorf("a server without ranges answers %s", dns.RcodeToString[reply.Rcode])
+	}
+}
+
+// A forged query for much must not send much to whom it names.
+func TestDatagramsAreSmall(t *testing.T) {
+	service := &Service{Namespace: "default", Name: "big"}
+	for i := range 500 {
+		service.Endpoints = append(service.Endpoints, Endpoint{Address: netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)})})
+	}
+	s := &Server{
+		clients: testClients("10.244.0.0/16"), forward: newForwarder("/nonexistent", nil),
+		zone: &Zone{Domain: "cluster.local.", TTL: ttl, View: fakeView{namespaces: []string{"default"}, services: []*Service{service}}},
+	}
+	query := new(dns.Msg).SetQuestion("big.default.svc.cluster.local.", dns.TypeA)
+	query.SetEdns0(dns.MaxMsgSize-1, false)
+	w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 53}}
+	s.serve(context.Background(), w, query)
+	if w.reply.Len() > largestDatagram || !w.reply.Truncated {
+		t.Errorf("an answer of %d bytes by UDP, truncated %v", w.reply.Len(), w.reply.Truncated)
+	}
+	w.client = &net.TCPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 53}
+	s.serve(context.Background(), w, query)
+	if len(w.reply.Answer) != 500 {
+		t.Errorf("%d records by TCP, want all 500", len(w.reply.Answer))
+	}
+}
+
+// Connections of strangers, and more than one client may have, are closed.
+func TestStreamsAreBounded(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listener{inner, testClients("10.244.0.0/16"), newQuota(10, 2)}
+	accepted := make(chan net.Conn)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	defer func() {
+		_ = l.Close()
+		<-ended
+	}()
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	dial()
+	first := <-accepted
+	dial()
+	second := <-accepted
+	if n, err := dial().Read(make([]byte, 1)); err == nil {
+		t.Errorf("a third connection of one client lives and reads %d bytes", n)
+	}
+	_ = first.Close()
+	_ = first.Close() // gives back once
+	dial()
+	third := <-accepted
+	if _, err := dial().Read(make([]byte, 1)); err == nil {
+		t.Error("a place was given back twice")
+	}
+	_ = second.Close()
+	_ = third.Close()
+}
