@@ -1,0 +1,174 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const image = "coracle.internal/frontend:1.0"
+
+// runPod starts a pod that serves, in a namespace, and waits until it is ready.
+func (c *cluster) runPod(t *testing.T, namespace string, pod *v1.Pod) *v1.Pod {
+	t.Helper()
+	ctx := context.Background()
+	pod.Namespace = namespace
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Image = "c"+strconv.Itoa(i), image
+	}
+	made, err := c.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pod "+made.Name+" being ready", func() error {
+		made, err = c.client.CoreV1().Pods(namespace).Get(ctx, made.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range made.Status.Conditions {
+			if condition.Type == v1.PodReady && condition.Status == v1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("phase %s, %v", made.Status.Phase, made.Status.ContainerStatuses)
+	})
+	return made
+}
+
+// inPod runs a command in a pod and returns what it prints.
+func (c *cluster) inPod(pod *v1.Pod, command ...string) (string, error) {
+	return c.coracle(append([]string{"kubectl", "--kubeconfig=" + c.kubeconfig, "-n", pod.Namespace, "exec", pod.Name, "--"}, command...)...)
+}
+
+// lookUp asks cluster DNS from a pod for the API's Service.
+func (c *cluster) lookUp(pod *v1.Pod) error {
+	api, err := c.client.CoreV1().Services(metav1.NamespaceDefault).Get(context.Background(), "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	out, err := c.inPod(pod, "busybox", "nslookup", "-type=a", "kubernetes.default.svc.cluster.local")
+	if err != nil || !strings.Contains(out, api.Spec.ClusterIP) {
+		return fmt.Errorf("the name is not resolved to %s (%v): %s", api.Spec.ClusterIP, err, out)
+	}
+	return nil
+}
+
+// TestTakingOverClusterDNSByExternalIPs: a tenant's Service that claims the
+// address of cluster DNS, or the API server's, gets none of its connections.
+func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
+	c := node(t)
+	ctx := context.Background()
+	config, namespace := c.tenant(t, "edit")
+	tenant, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := c.runPod(t, namespace, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "thief", Labels: map[string]string{"app": "thief"}},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{}}},
+	})
+	eventually(t, "the first look-up", func() error { return c.lookUp(pod) })
+	dns, err := c.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, securePort, err := net.SplitHostPort(c.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(securePort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, claim := range map[string]v1.ServiceSpec{
+		"dns": {ExternalIPs: []string{dns.Spec.ClusterIP}, Ports: []v1.ServicePort{{Port: 53, Protocol: v1.ProtocolUDP}}},
+		"api": {ExternalIPs: []string{nodes.Items[0].Status.Addresses[0].Address}, Ports: []v1.ServicePort{{Port: int32(port)}}},
+		// The last one: when its rules are there, so are the others'.
+		"own": {ExternalIPs: []string{"198.51.100.77"}, Ports: []v1.ServicePort{{Port: 80}}},
+	} {
+		claim.Selector = map[string]string{"app": "thief"}
+		if _, err := tenant.CoreV1().Services(namespace).Create(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: what}, Spec: claim}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "an external address of the Service's own", func() error {
+		out, err := c.inPod(pod, "wget", "-qO-", "http://198.51.100.77")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	for range 20 {
+		if err := c.lookUp(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.unharmed(t)
+}
+
+// TestStrangersAskClusterDNS: a machine of the network that is no node gets no
+// names of the cluster, and cannot have others flooded.
+func TestStrangersAskClusterDNS(t *testing.T) {
+	c := node(t)
+	slices, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kube-dns"})
+	if err != nil || len(slices.Items) == 0 {
+		t.Fatalf("cluster DNS has no endpoints: %v", err)
+	}
+	server := net.JoinHostPort(slices.Items[0].Endpoints[0].Addresses[0], strconv.Itoa(int(*slices.Items[0].Ports[0].Port)))
+	const name = "kubernetes.default.svc.cluster.local"
+	if out, err := exec.Command("busybox", "nslookup", "-type=a", name, server).CombinedOutput(); err != nil {
+		t.Fatalf("this machine itself is not answered: %v\n%s", err, out)
+	}
+	stranger := neighbour(t)
+	out, err := exec.Command("ip", "netns", "exec", stranger, "busybox", "nslookup", "-type=a", name, server).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "REFUSED") {
+		t.Errorf("a stranger is not refused (%v):\n%s", err, out)
+	}
+}
+
+// neighbour makes a network namespace that reaches this machine over a cable
+// of its own, until the test ends.
+func neighbour(t *testing.T) string {
+	t.Helper()
+	name := "attack" + strconv.Itoa(os.Getpid())
+	here, there := "ath"+strconv.Itoa(os.Getpid()), "att"+strconv.Itoa(os.Getpid())
+	run := func(arguments ...string) error {
+		if out, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(arguments, " "), err, out)
+		}
+		return nil
+	}
+	if err := run("netns", "add", name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := run("netns", "delete", name); err != nil { // the cable goes with it
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(
+		run("link", "add", here, "type", "veth", "peer", "name", there, "netns", name),
+		run("address", "add", "198.51.100.129/30", "dev", here),
+		run("link", "set", here, "up"),
+		run("-n", name, "address", "add", "198.51.100.130/30", "dev", there),
+		run("-n", name, "link", "set", there, "up"),
+		run("-n", name, "route", "add", "default", "via", "198.51.100.129"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
