@@ -99,12 +99,20 @@ func networkConfig(o *Options) podnet.Config {
 	if o.CNIConfDir != "" {
 		c.CNIConfDir = o.CNIConfDir
 	}
-	for _, s := range strings.Split(o.ClusterCIDR, ",") {
+	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
+	return c
+}
+
+// prefixes are the ranges of a list with commas between, as far as they are
+// ranges.
+func prefixes(list string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range strings.Split(list, ",") {
 		if p, err := netip.ParsePrefix(s); err == nil {
-			c.ClusterCIDRs = append(c.ClusterCIDRs, p)
+			out = append(out, p)
 		}
 	}
-	return c
+	return out
 }
 
 // Purge ends the containers of a cluster whose process has ended, and takes

@@ -17,7 +17,8 @@ func table(name string) *nftables.Table {
 //
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
 //
-// The table has the guard of the loopback addresses, too.
+// The table has the guards of the loopback addresses and against the pods of
+// other clusters, too.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -27,14 +28,15 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn.DelTable(t)
 	t = conn.AddTable(table(n.config.Name))
 	n.guardLoopback(conn, t)
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
-	})
 	cluster := n.config.ClusterCIDRs
 	if len(cluster) == 0 {
 		cluster = podCIDRs
 	}
+	n.guardNeighbours(conn, t, cluster)
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
 	for _, p := range podCIDRs {
 		var rule []expr.Any
 		rule = append(rule, family(p.Addr())...)
@@ -93,14 +95,21 @@ func address(p netip.Prefix, which side, op expr.CmpOp) []expr.Any {
 	if which == destination {
 		offset += size
 	}
-	mask := make([]byte, size)
+	return append([]expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+	}, within(p, op)...)
+}
+
+// within compares the address in register 1 with a prefix.
+func within(p netip.Prefix, op expr.CmpOp) []expr.Any {
+	network := p.Masked().Addr().AsSlice()
+	mask := make([]byte, len(network))
 	for bit := range p.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
 	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
+		&expr.Cmp{Op: op, Register: 1, Data: network},
 	}
 }
 

@@ -35,6 +35,8 @@ type Config struct {
 	// ClusterCIDRs are the ranges of all pods of the cluster; traffic between
 	// them keeps its source address. Empty takes the node's own pod CIDRs.
 	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs are the ranges of the cluster's Services.
+	ServiceCIDRs []netip.Prefix
 	// MTU of the pods' interfaces; 0 is the kernel's default.
 	MTU int
 }
@@ -48,10 +50,10 @@ func New(config Config) *Network { return &Network{config: config} }
 // Bridge is the name of a cluster's bridge: cor-NAME, or a digest of the name
 // when that is longer than the kernel's 15 bytes.
 func Bridge(name string) string {
-	if bridge := "cor-" + name; len(bridge) <= 15 {
+	if bridge := bridgePrefix + name; len(bridge) <= 15 {
 		return bridge
 	}
-	return fmt.Sprintf("cor-%x", sha256.Sum256([]byte(name)))[:15]
+	return fmt.Sprintf(bridgePrefix+"%x", sha256.Sum256([]byte(name)))[:15]
 }
 
 // Configure sets the node's network up for its pod CIDRs (at most one of each

@@ -172,3 +172,45 @@ func neighbour(t *testing.T) string {
 	}
 	return name
 }
+
+// TestPodsOfAnotherClusterOnThisMachine: a pod reaches neither the pods nor
+// the Services of the machine's other cluster, but what is published on the
+// node.
+func TestPodsOfAnotherClusterOnThisMachine(t *testing.T) {
+	victims, attackers := node(t), own(t)
+	ctx := context.Background()
+	_, namespace := victims.tenant(t, "")
+	victim := victims.runPod(t, namespace, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "victim", Labels: map[string]string{"app": "victim"}},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{}}},
+	})
+	service, err := victims.client.CoreV1().Services(namespace).Create(ctx, &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "victim"},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeNodePort, Selector: victim.Labels, Ports: []v1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := victims.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attacker := attackers.runPod(t, metav1.NamespaceDefault, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "attacker"}, Spec: v1.PodSpec{Containers: []v1.Container{{}}},
+	})
+	get := func(c *cluster, from *v1.Pod, host string, port int32) error {
+		out, err := c.inPod(from, "busybox", "timeout", "2", "wget", "-qO-", "http://"+net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	nodeAddress, nodePort := nodes.Items[0].Status.Addresses[0].Address, service.Spec.Ports[0].NodePort
+	eventually(t, "the victims' own way to the Service", func() error { return get(victims, victim, service.Spec.ClusterIP, 80) })
+	eventually(t, "what is published on the node", func() error { return get(attackers, attacker, nodeAddress, nodePort) })
+	for what, address := range map[string]string{"the pod": victim.Status.PodIP, "the Service": service.Spec.ClusterIP} {
+		if err := get(attackers, attacker, address, 80); err == nil {
+			t.Errorf("%s of another cluster is reached at %s", what, address)
+		}
+	}
+}
