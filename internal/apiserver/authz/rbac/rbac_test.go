@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -125,6 +126,21 @@ func TestEscalation(t *testing.T) {
 	a := &user.DefaultInfo{Name: "alice", Groups: []string{"x"}}
 	aggregate := clusterRole("sum")
 	aggregate.AggregationRule = &rbacv1.AggregationRule{}
+	labelled := func(r *rbacv1.ClusterRole) *rbacv1.ClusterRole {
+		r.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+		return r
+	}
+	collected := clusterRole("r", rule("*", "*", "*"))
+	collected.OwnerReferences, collected.Finalizers = []metav1.OwnerReference{{Name: "o"}}, []string{"example.com/f"}
+	collected.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "collector"}}
+	refused := func(what string) string {
+		return what + " is forbidden: user \"alice\" (groups=[\"x\"]) is attempting to grant RBAC permissions not currently held:\n" +
+			"{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}"
+	}
+	relabelled := bindCluster("b", "admin", alice)
+	relabelled.Labels = map[string]string{"a": "b"}
+	sum := clusterRole("sum", rule("get", "", "pods"))
+	sum.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
 	for _, test := range []struct {
 		what     string
 		who      user.Info
@@ -136,6 +152,16 @@ func TestEscalation(t *testing.T) {
 			"clusterroles.rbac.authorization.k8s.io \"r\" is forbidden: user \"alice\" (groups=[\"x\"]) is attempting to grant RBAC permissions not currently held:\n" +
 				"{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\" \"create\"]}\n{APIGroups:[\"apps\"], Resources:[\"deployments\"], Verbs:[\"get\"]}"},
 		{"unchanged", a, clusterRole("r", rule("*", "*", "*")), clusterRole("r", rule("*", "*", "*")), ""},
+		{"labels of a role held", a, labelled(clusterRole("r", rule("get", "", "pods"))), clusterRole("r", rule("get", "", "pods")), ""},
+		{"labels of a role not held", a, labelled(clusterRole("r", rule("*", "*", "*"))), clusterRole("r", rule("*", "*", "*")),
+			refused(`clusterroles.rbac.authorization.k8s.io "r"`)},
+		{"labels taken from a role not held", a, clusterRole("r", rule("*", "*", "*")), labelled(clusterRole("r", rule("*", "*", "*"))),
+			refused(`clusterroles.rbac.authorization.k8s.io "r"`)},
+		{"labels by escalate", &user.DefaultInfo{Name: "root"}, labelled(clusterRole("r", rule("*", "*", "*"))), clusterRole("r", rule("*", "*", "*")), ""},
+		{"labels of an aggregated role", a, labelled(sum.DeepCopy()), sum, `clusterroles.rbac.authorization.k8s.io "sum" is forbidden: must have cluster-admin privileges to use the aggregationRule`},
+		{"owner references and finalizers", a, collected, clusterRole("r", rule("*", "*", "*")), ""},
+		{"labels of a binding not held", a, relabelled, bindCluster("b", "admin", alice), refused(`clusterrolebindings.rbac.authorization.k8s.io "b"`)},
+		{"another kind", a, &rbacv1beta1.ClusterRole{}, nil, "Internal error occurred: whether a *v1beta1.ClusterRole grants more than its writer holds is not known"},
 		{"masters", &user.DefaultInfo{Name: "x", Groups: []string{"system:masters"}}, clusterRole("r", rule("*", "*", "*")), nil, ""},
 		{"escalate", &user.DefaultInfo{Name: "root"}, clusterRole("r", rule("*", "*", "*")), nil, ""},
 		{"aggregation", a, aggregate, nil, `clusterroles.rbac.authorization.k8s.io "sum" is forbidden: must have cluster-admin privileges to use the aggregationRule`},
