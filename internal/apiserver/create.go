@@ -13,6 +13,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -192,8 +193,16 @@ func unstored(obj resource.Object) *watchcache.Entry {
 func (q *request) rules() *resource.Request {
 	return &resource.Request{
 		Now: q.now, User: q.user, Namespace: q.info.Namespace, GroupVersion: q.endpoint.version.GroupVersion,
-		Features: q.server.Features, NamespaceLabels: q.namespaceLabels,
+		Features: q.server.Features, NamespaceLabels: q.namespaceLabels, Authorized: q.authorized,
 	}
+}
+
+// authorized says whether the user may do a verb with a name that the object
+// of the request names.
+func (q *request) authorized(verb, group, resource, name string) bool {
+	return q.allowed(&authorizer.AttributesRecord{
+		User: q.user, Verb: verb, APIGroup: group, APIVersion: "*", Resource: resource, Name: name, ResourceRequest: true,
+	}) == nil
 }
 
 // namespaceLabels are the labels of the namespace that the request is about.

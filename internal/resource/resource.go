@@ -43,6 +43,10 @@ type Request struct {
 	// NamespaceLabels finds the labels of the object's namespace; nil inside the
 	// server, which may do what namespaces are marked for anywhere.
 	NamespaceLabels func() map[string]string
+	// Authorized asks the authorizers whether the user may do a verb with a
+	// name of a group's resource, for rights that follow from what an object
+	// says; nil allows nothing.
+	Authorized func(verb, group, resource, name string) bool
 	// Features are those that are on; nil is what is on by default.
 	Features *feature.Set
 }

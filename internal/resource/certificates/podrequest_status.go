@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/mail"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,9 +30,35 @@ const (
 // maxCertificateChain is how long a chain may be, in bytes.
 const maxCertificateChain = 100 << 10
 
-// validatePodRequestStatus lets a signer end a request once: with a
-// certificate that is what was asked for, or with nothing but a refusal.
+// validatePodRequestStatus lets those write a status who may sign for the
+// request's signer.
 func validatePodRequestStatus(r *resource.Request, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+	if errs := validatePodRequestEnd(r, c, old); len(errs) > 0 {
+		return errs
+	}
+	signer := old.Spec.SignerName
+	if equality.Semantic.DeepEqual(c.Status, old.Status) || maySign(r, signer) {
+		return nil
+	}
+	name := ""
+	if r.User != nil {
+		name = r.User.GetName()
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"), fmt.Sprintf(`User %q is not permitted to "sign" for signer %q`, name, signer))}
+}
+
+// maySign says whether the user may sign for a signer, by its name or for all
+// of its domain.
+func maySign(r *resource.Request, signer string) bool {
+	domain, _, _ := strings.Cut(signer, "/")
+	return r.Authorized != nil && slices.ContainsFunc([]string{signer, domain + "/*"}, func(name string) bool {
+		return r.Authorized("sign", certificatesv1.GroupName, "signers", name)
+	})
+}
+
+// validatePodRequestEnd lets a request end once: with a certificate that is
+// what was asked for, or with nothing but a refusal.
+func validatePodRequestEnd(r *resource.Request, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	p, s := field.NewPath("status"), &c.Status
 	if errs := validateOutcome(p.Child("conditions"), s.Conditions); len(errs) > 0 {
 		return errs

@@ -12,6 +12,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -83,12 +84,54 @@ func TestPodRequestOutcomes(t *testing.T) {
 			c, old := &certificatesv1.PodCertificateRequest{Status: test.status}, &certificatesv1.PodCertificateRequest{Status: test.before}
 			longest := int32(24 * 3600)
 			c.Spec.StubPKCS10Request, c.Spec.MaxExpirationSeconds = request, &longest
-			errs := validatePodRequestStatus(&resource.Request{Now: now}, c, old)
+			errs := validatePodRequestStatus(&resource.Request{Now: now, Authorized: func(string, string, string, string) bool { return true }}, c, old)
 			switch {
 			case test.want == "" && len(errs) > 0:
 				t.Errorf("refused: %v", errs)
 			case test.want != "" && (len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), test.want)):
 				t.Errorf("got  %v\nwant %s", errs, test.want)
+			}
+		})
+	}
+}
+
+// TestPodRequestSigners shows that only those who may sign for a signer end
+// the requests to it, whatever the end is.
+func TestPodRequestSigners(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	const refused = `spec.signerName: Forbidden: User "mallory" is not permitted to "sign" for signer "example.com/one"`
+	for _, test := range []struct {
+		name, may string // the signer that the user may sign for
+		condition string
+		want      string
+	}{
+		{name: "by name", may: "example.com/one", condition: denied},
+		{name: "by domain", may: "example.com/*", condition: failed},
+		{name: "another signer", may: "example.com/two", condition: denied, want: refused},
+		{name: "another domain", may: "example.org/*", condition: failed, want: refused},
+		{name: "nobody", condition: denied, want: refused},
+		{name: "nobody, without a change"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old := &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{SignerName: "example.com/one"}}
+			c := old.DeepCopy()
+			if test.condition != "" {
+				c.Status.Conditions = []metav1.Condition{{Type: test.condition, Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.NewTime(now)}}
+			}
+			c.Spec.SignerName = "example.com/two" // what is stored decides
+			got := ""
+			r := &resource.Request{Now: now, User: &user.DefaultInfo{Name: "mallory"}, Authorized: func(verb, group, plural, name string) bool {
+				return verb == "sign" && group == "certificates.k8s.io" && plural == "signers" && name == test.may
+			}}
+			if errs := validatePodRequestStatus(r, c, old); len(errs) > 0 {
+				got = errs.ToAggregate().Error()
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			r.Authorized = nil
+			if errs := validatePodRequestStatus(r, c, old); test.condition != "" && len(errs) == 0 {
+				t.Error("let through where nobody can be asked")
 			}
 		})
 	}
