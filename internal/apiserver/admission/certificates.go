@@ -9,12 +9,25 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 )
+
+// typed is an object of a write as the type in which plugins see it: that of
+// the hub version, whatever version the client speaks. A check that meets
+// another type does not know what it looks at, and refuses.
+func typed[T runtime.Object](a admission.Attributes, obj runtime.Object) (T, error) {
+	known, ok := obj.(T)
+	if !ok {
+		return known, refused(a, "unexpected type %T", obj)
+	}
+	return known, nil
+}
 
 // mayForSigner asks whether the user may do verb with the signer, by its name
 // or for all of its domain.
@@ -41,9 +54,12 @@ func newCertificateApproval(c *Config) admission.Interface {
 }
 
 func (p certificateApproval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	csr, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
-	if !ok || a.GetSubresource() != "approval" {
+	if !is(a, certificatesv1.GroupName, "certificatesigningrequests", "approval") {
 		return nil
+	}
+	csr, err := typed[*certificatesv1.CertificateSigningRequest](a, a.GetOldObject())
+	if err != nil {
+		return err
 	}
 	if !mayForSigner(ctx, p.authorizer, a.GetUserInfo(), "approve", csr.Spec.SignerName) {
 		return refused(a, "user not permitted to approve requests with signerName %q", csr.Spec.SignerName)
@@ -63,10 +79,16 @@ func newCertificateSigning(c *Config) admission.Interface {
 }
 
 func (p certificateSigning) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
-	csr, ok2 := a.GetObject().(*certificatesv1.CertificateSigningRequest)
-	if !ok || !ok2 || a.GetSubresource() != "status" {
+	if !is(a, certificatesv1.GroupName, "certificatesigningrequests", "status") {
 		return nil
+	}
+	old, err := typed[*certificatesv1.CertificateSigningRequest](a, a.GetOldObject())
+	if err != nil {
+		return err
+	}
+	csr, err := typed[*certificatesv1.CertificateSigningRequest](a, a.GetObject())
+	if err != nil {
+		return err
 	}
 	if slices.Equal(old.Status.Certificate, csr.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
 		return nil
@@ -88,8 +110,14 @@ func newClusterTrustBundleAttest(c *Config) admission.Interface {
 }
 
 func (p clusterTrustBundleAttest) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	bundle, ok := a.GetObject().(*certificatesv1beta1.ClusterTrustBundle)
-	if !ok || bundle.Spec.SignerName == "" {
+	if !is(a, certificatesv1.GroupName, "clustertrustbundles", "") {
+		return nil
+	}
+	bundle, err := typed[*certificatesv1.ClusterTrustBundle](a, a.GetObject())
+	if err != nil {
+		return err
+	}
+	if bundle.Spec.SignerName == "" || a.GetOldObject() != nil && rbac.OnlyForCollector(bundle, a.GetOldObject()) {
 		return nil
 	}
 	if !mayForSigner(ctx, p.authorizer, a.GetUserInfo(), "attest", bundle.Spec.SignerName) {
@@ -102,8 +130,14 @@ func (p clusterTrustBundleAttest) Validate(ctx context.Context, a admission.Attr
 type certificateSubjectRestriction struct{ onCreate }
 
 func (certificateSubjectRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
-	if !ok || a.GetSubresource() != "" || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+	if !is(a, certificatesv1.GroupName, "certificatesigningrequests", "") {
+		return nil
+	}
+	csr, err := typed[*certificatesv1.CertificateSigningRequest](a, a.GetObject())
+	if err != nil {
+		return err
+	}
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
 	request, err := parseRequest(csr.Spec.Request)
