@@ -207,7 +207,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	chain, err := admission.New(&admission.Config{
 		Enable: f.EnableAdmission, Disable: f.DisableAdmission, Objects: source, Refresh: refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.cache},
-		Metrics: a.metrics.Admission, PodSecurity: podSecurity,
+		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Features: gates,
 		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	if err != nil {

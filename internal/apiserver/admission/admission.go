@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	QuotaUpdater QuotaUpdater
 	// Metrics measures the plugins that may have to wait; nil measures none.
 	Metrics *metrics.Admission
+	// Features are those that are on; nil is what is on by default.
+	Features *feature.Set
 	// PodSecurity is the plugin's configuration; nil restricts nothing but what
 	// the labels of namespaces do.
 	PodSecurity *podsecurity.PodSecurityConfiguration

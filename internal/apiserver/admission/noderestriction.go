@@ -2,11 +2,10 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
@@ -28,18 +28,32 @@ const nodeRestrictionDomain = "node-restriction.kubernetes.io"
 // pods and what belongs to them.
 type nodeRestriction struct {
 	always
-	pods  objects.Reader[*corev1.Pod]
-	nodes objects.Reader[*corev1.Node]
+	pods     objects.Reader[*corev1.Pod]
+	nodes    objects.Reader[*corev1.Node]
+	accounts objects.Reader[*corev1.ServiceAccount]
+	claims   objects.Reader[*corev1.PersistentVolumeClaim]
+	volumes  objects.Reader[*corev1.PersistentVolume]
+	drivers  objects.Reader[*storagev1.CSIDriver]
+
+	authorizer authorizer.UnconditionalAuthorizer
+	// audiences limits tokens to the audiences that pods are for.
+	audiences bool
 }
 
 func newNodeRestriction(c *Config) admission.Interface {
 	return nodeRestriction{
-		pods:  objects.Of[*corev1.Pod](c.Objects, objects.Pods),
-		nodes: objects.Of[*corev1.Node](c.Objects, objects.Nodes),
+		pods:       objects.Of[*corev1.Pod](c.Objects, objects.Pods),
+		nodes:      objects.Of[*corev1.Node](c.Objects, objects.Nodes),
+		accounts:   objects.Of[*corev1.ServiceAccount](c.Objects, objects.ServiceAccounts),
+		claims:     objects.Of[*corev1.PersistentVolumeClaim](c.Objects, objects.Claims),
+		volumes:    objects.Of[*corev1.PersistentVolume](c.Objects, objects.PersistentVolumes),
+		drivers:    objects.Of[*storagev1.CSIDriver](c.Objects, objects.CSIDrivers),
+		authorizer: c.Authorizer,
+		audiences:  c.Features.Enabled("ServiceAccountNodeAudienceRestriction"),
 	}
 }
 
-func (p nodeRestriction) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	self, isNode := node.Identify(a.GetUserInfo())
 	if !isNode {
 		return nil
@@ -63,7 +77,7 @@ func (p nodeRestriction) Admit(_ context.Context, a admission.Attributes, _ admi
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		return claimStatus(self, a)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
-		return p.token(self, a)
+		return p.token(ctx, self, a)
 	case schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}:
 		if a.GetNamespace() != corev1.NamespaceNodeLease {
 			return refused(a, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
@@ -77,6 +91,10 @@ func (p nodeRestriction) Admit(_ context.Context, a admission.Attributes, _ admi
 		}
 	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
 		return resourceSlice(self, a)
+	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}:
+		return nodeSigningRequest(self, a)
+	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:
+		return p.podCertificate(ctx, self, a)
 	}
 	return nil
 }
@@ -109,52 +127,50 @@ func (p nodeRestriction) pod(self string, a admission.Attributes) error {
 }
 
 func (p nodeRestriction) mirrorPod(self string, a admission.Attributes) error {
-	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok {
-		return nil
+	pod, err := typed[*corev1.Pod](a, a.GetObject())
+	if err != nil {
+		return err
 	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+	if !isMirror(pod) {
 		return refused(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, self)
 	}
 	if pod.Spec.NodeName != self {
 		return refused(a, "node %q can only create pods with spec.nodeName set to itself", self)
 	}
+	if err := p.mirrorOwner(self, pod, a); err != nil {
+		return err
+	}
+	if kind := apiReference(&pod.Spec); kind != "" {
+		return refused(a, "node %q can not create pods that reference %s", self, kind)
+	}
+	return nil
+}
+
+// mirrorOwner requires a mirror pod to belong to its node as it is now, so
+// that the pod goes when the node does.
+func (p nodeRestriction) mirrorOwner(self string, pod *corev1.Pod, a admission.Attributes) error {
 	if len(pod.OwnerReferences) > 1 {
 		return refused(a, "node %q can only create pods with a single owner reference set to itself", self)
 	}
-	if len(pod.OwnerReferences) == 1 {
-		owner := pod.OwnerReferences[0]
-		if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != self {
-			return refused(a, "node %q can only create pods with an owner reference set to itself", self)
-		}
-		if owner.Controller == nil || !*owner.Controller {
-			return refused(a, "node %q can only create pods with a controller owner reference set to itself", self)
-		}
-		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
-			return refused(a, "node %q must not set blockOwnerDeletion on an owner reference", self)
-		}
-		if n, ok := p.nodes.Get("", self); !ok || n.UID != owner.UID {
-			var uid any = ""
-			if ok {
-				uid = n.UID
-			}
-			return refused(a, "node %s UID mismatch: expected %s got %s", self, owner.UID, uid)
-		}
+	if len(pod.OwnerReferences) == 0 {
+		return refused(a, "node %q can only create pods with an owner reference set to itself", self)
 	}
-	refs := referencesOf(&pod.Spec)
-	switch {
-	case pod.Spec.ServiceAccountName != "":
-		return refused(a, "node %q can not create pods that reference a service account", self)
-	case refs.secrets:
-		return refused(a, "node %q can not create pods that reference secrets", self)
-	case refs.configMaps:
-		return refused(a, "node %q can not create pods that reference configmaps", self)
-	case refs.tokens:
-		return refused(a, "node %q can not create pods that reference projected service account tokens", self)
-	case refs.claims:
-		return refused(a, "node %q can not create pods that reference persistentvolumeclaims", self)
-	case len(pod.Spec.ResourceClaims) > 0:
-		return refused(a, "node %q can not create pods that reference resourceclaims", self)
+	owner := pod.OwnerReferences[0]
+	if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != self {
+		return refused(a, "node %q can only create pods with an owner reference set to itself", self)
+	}
+	if owner.Controller == nil || !*owner.Controller {
+		return refused(a, "node %q can only create pods with a controller owner reference set to itself", self)
+	}
+	if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
+		return refused(a, "node %q must not set blockOwnerDeletion on an owner reference", self)
+	}
+	n, ok := p.nodes.Get("", self)
+	if !ok {
+		return apierrors.NewNotFound(corev1.Resource("nodes"), self)
+	}
+	if n.UID != owner.UID {
+		return refused(a, "node %s UID mismatch: expected %s got %s", self, owner.UID, n.UID)
 	}
 	return nil
 }
@@ -163,10 +179,13 @@ func (p nodeRestriction) podStatus(self string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Update {
 		return refused(a, "unexpected operation %q", a.GetOperation())
 	}
-	old, ok := a.GetOldObject().(*corev1.Pod)
-	pod, ok2 := a.GetObject().(*corev1.Pod)
-	if !ok || !ok2 {
-		return nil
+	old, err := typed[*corev1.Pod](a, a.GetOldObject())
+	if err != nil {
+		return err
+	}
+	pod, err := typed[*corev1.Pod](a, a.GetObject())
+	if err != nil {
+		return err
 	}
 	if old.Spec.NodeName != self {
 		return refused(a, "node %q can only update pod status for pods with spec.nodeName set to itself", self)
@@ -174,8 +193,10 @@ func (p nodeRestriction) podStatus(self string, a admission.Attributes) error {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		return refused(a, "node %q cannot update labels through pod status", self)
 	}
-	if !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) {
-		return refused(a, "node %q cannot update resource claim statuses", self)
+	// Both say which claims the node may read.
+	if !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
+		!equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
+		return refused(a, "node %q cannot update resource claim statues", self)
 	}
 	return nil
 }
@@ -203,12 +224,18 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 	if requested != self {
 		return refused(a, "node %q is not allowed to modify node %q", self, requested)
 	}
-	n, ok := a.GetObject().(*corev1.Node)
-	if !ok {
+	if op := a.GetOperation(); op != admission.Create && op != admission.Update {
 		return nil
+	}
+	n, err := typed[*corev1.Node](a, a.GetObject())
+	if err != nil {
+		return err
 	}
 	switch a.GetOperation() {
 	case admission.Create:
+		if n.Spec.ConfigSource != nil {
+			return refused(a, "node %q is not allowed to create pods with a non-nil configSource", self)
+		}
 		if bad := forbiddenLabels(nil, n.Labels); len(bad) > 0 {
 			return refused(a, "node %q is not allowed to set the following labels: %s", self, strings.Join(bad, ", "))
 		}
@@ -216,15 +243,18 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 			return refused(a, "node %q is not allowed to set owner references", self)
 		}
 	case admission.Update:
-		old, ok := a.GetOldObject().(*corev1.Node)
-		if !ok {
-			return nil
+		old, err := typed[*corev1.Node](a, a.GetOldObject())
+		if err != nil {
+			return err
+		}
+		if n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(old.Spec.ConfigSource, n.Spec.ConfigSource) {
+			return refused(a, "node %q is not allowed to update configSource to a new non-nil configSource", self)
 		}
 		if !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
 			return refused(a, "node %q is not allowed to modify taints", self)
 		}
 		if !equality.Semantic.DeepEqual(old.OwnerReferences, n.OwnerReferences) {
-			return refused(a, "node %q cannot update OwnerReferences", self)
+			return refused(a, "node %q is not allowed to modify ownerReferences", self)
 		}
 		if bad := forbiddenLabels(old.Labels, n.Labels); len(bad) > 0 {
 			return refused(a, "is not allowed to modify labels: %s", strings.Join(bad, ", "))
@@ -278,10 +308,13 @@ func claimStatus(self string, a admission.Attributes) error {
 	if a.GetSubresource() != "status" || a.GetOperation() != admission.Update {
 		return refused(a, "unexpected operation %q on subresource %q, node %q can only update the status", a.GetOperation(), a.GetSubresource(), self)
 	}
-	old, ok := a.GetOldObject().(*corev1.PersistentVolumeClaim)
-	claim, ok2 := a.GetObject().(*corev1.PersistentVolumeClaim)
-	if !ok || !ok2 {
-		return nil
+	old, err := typed[*corev1.PersistentVolumeClaim](a, a.GetOldObject())
+	if err != nil {
+		return err
+	}
+	claim, err := typed[*corev1.PersistentVolumeClaim](a, a.GetObject())
+	if err != nil {
+		return err
 	}
 	old, claim = old.DeepCopy(), claim.DeepCopy()
 	for _, c := range []*corev1.PersistentVolumeClaim{old, claim} {
@@ -294,43 +327,14 @@ func claimStatus(self string, a admission.Attributes) error {
 	return nil
 }
 
-func (p nodeRestriction) token(self string, a admission.Attributes) error {
-	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
-		return nil
-	}
-	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
-	if !ok {
-		return nil
-	}
-	ref := request.Spec.BoundObjectRef
-	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
-		return refused(a, "node requested token not bound to a pod")
-	}
-	if ref.UID == "" {
-		return refused(a, "node requested token with a pod binding without a uid")
-	}
-	pod, ok := p.pods.Get(a.GetNamespace(), ref.Name)
-	if !ok {
-		return apierrors.NewNotFound(corev1.Resource("pods"), ref.Name)
-	}
-	if ref.UID != pod.UID {
-		return apierrors.NewConflict(corev1.Resource("pods"), ref.Name,
-			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
-	}
-	if pod.Spec.NodeName != self {
-		return refused(a, "node requested token bound to a pod scheduled on a different node")
-	}
-	return nil
-}
-
 func resourceSlice(self string, a admission.Attributes) error {
 	obj := a.GetObject()
 	if a.GetOperation() == admission.Delete {
 		obj = a.GetOldObject()
 	}
-	slice, ok := obj.(*resourcev1.ResourceSlice)
-	if !ok {
-		return nil
+	slice, err := typed[*resourcev1.ResourceSlice](a, obj)
+	if err != nil {
+		return err
 	}
 	if slice.Spec.NodeName == nil || *slice.Spec.NodeName != self {
 		if a.GetOperation() == admission.Create {

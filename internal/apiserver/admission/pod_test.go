@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
@@ -239,53 +238,5 @@ func TestPodSecurity(t *testing.T) {
 	}
 	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); got != "" {
 		t.Error(got)
-	}
-}
-
-func TestNodeRestriction(t *testing.T) {
-	self := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-	bound := func(node string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Spec.NodeName = node }) }
-	mirror := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := bound("n1")
-		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-		if change != nil {
-			change(p)
-		}
-		return p
-	}
-	node := func(name string, labels map[string]string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	}
-	tainted := node("n1", nil)
-	tainted.Spec.Taints = []corev1.Taint{{Key: "x"}}
-	p := newNodeRestriction(config(objects.NewMemory().Put(objects.Pods, bound("n2"))))
-	for name, test := range map[string]struct {
-		w    write
-		want string
-	}{
-		"mirror pod": {write{kind: "Pod", resource: "pods", obj: mirror(nil)}, ""},
-		"other pod":  {write{kind: "Pod", resource: "pods", obj: bound("n1")}, `pods "p" is forbidden: pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
-		"mirror pod elsewhere": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })},
-			`pods "p" is forbidden: node "n1" can only create pods with spec.nodeName set to itself`},
-		"mirror pod with account": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })},
-			`pods "p" is forbidden: node "n1" can not create pods that reference a service account`},
-		"delete of another's pod": {write{op: admission.Delete, kind: "Pod", resource: "pods", old: bound("n2")},
-			`pods "p" is forbidden: node "n1" can only delete pods with spec.nodeName set to itself`},
-		"status of another's pod": {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n2"), old: bound("n2")},
-			`pods "p" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`},
-		"status":       {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n1"), old: bound("n1")}, ""},
-		"own node":     {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"kubernetes.io/hostname": "n1", "mine": "x", "node.kubernetes.io/x": "y"})}, ""},
-		"another node": {write{kind: "Node", resource: "nodes", obj: node("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
-		"restricted labels": {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"node-restriction.kubernetes.io/a": "", "x.k8s.io/b": ""})},
-			`nodes "n1" is forbidden: node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/a, x.k8s.io/b`},
-		"taints":  {write{op: admission.Update, kind: "Node", resource: "nodes", obj: tainted, old: node("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify taints`},
-		"removal": {write{op: admission.Update, kind: "Node", resource: "nodes", obj: node("n1", nil), old: node("n1", map[string]string{"kubernetes.io/role": "x"})}, `nodes "n1" is forbidden: is not allowed to modify labels: kubernetes.io/role`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			test.w.user = self
-			if got := run(t, p, test.w); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
 	}
 }

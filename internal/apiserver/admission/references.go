@@ -44,6 +44,45 @@ func referencesOf(spec *corev1.PodSpec) references {
 	return r
 }
 
+// apiReference names a kind of objects of the API that the pod would have its
+// kubelet read, "" if there is none. A pod that a node makes up must not give
+// that node anything.
+func apiReference(spec *corev1.PodSpec) string {
+	refs := referencesOf(spec)
+	switch {
+	case spec.ServiceAccountName != "":
+		return "a service account"
+	case refs.secrets:
+		return "secrets"
+	case refs.configMaps:
+		return "configmaps"
+	case len(spec.ResourceClaims) > 0:
+		return "resourceclaims"
+	case refs.tokens:
+		return "serviceaccounts (via projected volumes)"
+	case refs.claims:
+		return "persistentvolumeclaims"
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.CSI != nil {
+			return "csidrivers (via CSI volumes)"
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.ClusterTrustBundle != nil {
+				return "clustertrustbundles"
+			}
+			if s.PodCertificate != nil {
+				return "podcertificates"
+			}
+		}
+	}
+	return ""
+}
+
 func volumeHasSecret(v *corev1.Volume) bool {
 	return v.Secret != nil || v.AzureFile != nil ||
 		v.CSI != nil && v.CSI.NodePublishSecretRef != nil ||

@@ -31,6 +31,7 @@ const (
 	PriorityClasses     = "priorityclasses"
 	StorageClasses      = "storageclasses"
 	VolumeAttachments   = "volumeattachments"
+	CSIDrivers          = "csidrivers"
 	RuntimeClasses      = "runtimeclasses"
 	IngressClasses      = "ingressclasses"
 	ResourceClaims      = "resourceclaims"
@@ -40,6 +41,7 @@ const (
 	ServiceCIDRs        = "servicecidrs"
 	APIServices         = "apiregistration.k8s.io/apiservices"
 	SigningRequests     = "certificatesigningrequests"
+	PodCertificates     = "podcertificaterequests"
 	TrustBundles        = "clustertrustbundles"
 
 	MutatingWebhooks          = "mutatingwebhookconfigurations"
