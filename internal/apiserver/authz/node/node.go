@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -40,9 +41,9 @@ func New(source objects.Source, rules []rbacv1.PolicyRule) authorizer.Authorizer
 		pods:        objects.Of[*corev1.Pod](source, objects.Pods),
 		claims:      objects.Of[*corev1.PersistentVolumeClaim](source, objects.Claims),
 		volumes:     objects.Of[*corev1.PersistentVolume](source, objects.PersistentVolumes),
-		accounts:    objects.Of[*corev1.ServiceAccount](source, objects.ServiceAccounts),
 		attachments: objects.Of[*storagev1.VolumeAttachment](source, objects.VolumeAttachments),
 		devices:     objects.Of[*resourcev1.ResourceSlice](source, objects.ResourceSlices),
+		requests:    objects.Of[*certificatesv1.PodCertificateRequest](source, objects.PodCertificates),
 	}}
 	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		name, isNode := Identify(a.GetUser())
@@ -101,6 +102,8 @@ func (z *nodes) refuse(node string, a authorizer.Attributes) *string {
 			return csiNode(node, a)
 		case "resource.k8s.io/resourceslices":
 			return z.slice(node, a)
+		case "certificates.k8s.io/podcertificaterequests":
+			return z.podCertificate(node, a)
 		}
 	}
 	if rbac.Allows(z.rules, a) {
@@ -222,6 +225,24 @@ func (z *nodes) slice(node string, a authorizer.Attributes) *string {
 	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
 }
 
+func (z *nodes) podCertificate(node string, a authorizer.Attributes) *string {
+	if a.GetSubresource() != "" {
+		return no("nodes may not access the status subresource of PodCertificateRequests")
+	}
+	switch a.GetVerb() {
+	case "create": // NodeRestriction looks at what is created.
+		return nil
+	case "get":
+		return unrelated(node, z.relations.podCertificate(node, a.GetNamespace(), a.GetName()))
+	case "list", "watch":
+		if selects(a, "spec.nodeName", node) {
+			return nil
+		}
+		return no("nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=%s'", node)
+	}
+	return no("nodes may not %s PodCertificateRequests", a.GetVerb())
+}
+
 func ownNode(node string, a authorizer.Attributes, rules []rbacv1.PolicyRule) *string {
 	switch a.GetVerb() {
 	case "get", "list", "watch":
@@ -245,11 +266,11 @@ func (z *nodes) pod(node string, a authorizer.Attributes) *string {
 		case "get":
 			return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
 		case "list", "watch":
-			if a.GetName() != "" {
-				return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
-			}
 			if selects(a, objects.PodNodeNameField, node) {
 				return nil
+			}
+			if a.GetName() != "" {
+				return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
 			}
 			return no("can only list/watch pods with spec.nodeName field selector")
 		case "create", "delete":

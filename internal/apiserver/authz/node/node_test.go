@@ -3,11 +3,13 @@ package node
 import (
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -29,14 +31,35 @@ func fixture() *objects.Memory {
 				{Name: "b", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 					{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}}}}},
 				{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+				{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "greedy"}}},
+				{Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pending"}}},
+				{Name: "e", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "again"}}},
 			},
 		},
 	}
-	return objects.NewMemory().Put(objects.Pods, pod).
-		Put(objects.Claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv1"}}).
-		Put(objects.PersistentVolumes, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}, Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "stage"}}}}}).
-		Put(objects.VolumeAttachments, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
+	mirror := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "mirror", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
+		Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "admin", Volumes: []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "wanted"}}}}},
+	}
+	claim := func(name string, uid types.UID, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: uid}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	volume := func(name, secret string, of *corev1.ObjectReference) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{ClaimRef: of, PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: secret},
+				ControllerPublishSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "controller"}}}}}
+	}
+	return objects.NewMemory().Put(objects.Pods, pod, mirror).
+		Put(objects.Claims, claim("data", "u1", "pv1"), claim("greedy", "u2", "pv2"), claim("pending", "u3", ""), claim("again", "u4", "pv4")).
+		Put(objects.PersistentVolumes,
+			volume("pv1", "stage", &corev1.ObjectReference{Namespace: "web", Name: "data", UID: "u1"}),
+			volume("pv2", "other-tenant", &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "u9"}),
+			volume("pv3", "reserved", &corev1.ObjectReference{Namespace: "web", Name: "pending"}),
+			volume("pv4", "former", &corev1.ObjectReference{Namespace: "web", Name: "again", UID: "u0"}),
+			volume("pv5", "free", nil)).
+		Put(objects.VolumeAttachments, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}).
+		Put(objects.PodCertificates, &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "pcr"}, Spec: certificatesv1.PodCertificateRequestSpec{NodeName: "n1"}})
 }
 
 func TestNodes(t *testing.T) {
@@ -44,7 +67,7 @@ func TestNodes(t *testing.T) {
 		{Verbs: []string{"create", "get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"nodes"}},
 		{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"services"}},
 	})
-	const unrelated = "no relationship found between node 'n2' and this object"
+	const alone, unrelated = "no relationship found between node 'n1' and this object", "no relationship found between node 'n2' and this object"
 	own := fields.Requirements{{Field: "spec.nodeName", Operator: "=", Value: "n1"}}
 	res := func(verb, resource, namespace, name string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true}
@@ -69,6 +92,24 @@ func TestNodes(t *testing.T) {
 		{"ephemeral claim", res("get", "persistentvolumeclaims", "web", "p-scratch"), "ok", unrelated},
 		{"claim list", res("list", "persistentvolumeclaims", "web", "data"), "can only get individual resources of this type", "can only get individual resources of this type"},
 		{"volume", res("get", "persistentvolumes", "", "pv1"), "ok", unrelated},
+		{"another tenant's volume", res("get", "persistentvolumes", "", "pv2"), alone, unrelated},
+		{"secret of another tenant's volume", res("get", "secrets", "storage", "other-tenant"), alone, unrelated},
+		{"volume kept for a pending claim", res("get", "persistentvolumes", "", "pv3"), "ok", unrelated},
+		{"secret of a volume kept for a pending claim", res("get", "secrets", "storage", "reserved"), alone, unrelated},
+		{"volume of a former claim", res("get", "persistentvolumes", "", "pv4"), alone, unrelated},
+		{"secret of a former claim's volume", res("get", "secrets", "storage", "former"), alone, unrelated},
+		{"free volume", res("get", "persistentvolumes", "", "pv5"), alone, unrelated},
+		{"secret of a controller", res("get", "secrets", "storage", "controller"), alone, unrelated},
+		{"secret of a mirror pod", res("get", "secrets", "web", "wanted"), alone, unrelated},
+		{"token of a mirror pod's account", sub("token", res("create", "serviceaccounts", "web", "admin")), alone, unrelated},
+		{"mirror pod", res("get", "pods", "web", "mirror"), "ok", unrelated},
+		{"certificate request", group("certificates.k8s.io", res("get", "podcertificaterequests", "web", "pcr")), "ok", unrelated},
+		{"status of a certificate request", group("certificates.k8s.io", sub("status", res("update", "podcertificaterequests", "web", "pcr"))),
+			"nodes may not access the status subresource of PodCertificateRequests", "nodes may not access the status subresource of PodCertificateRequests"},
+		{"all certificate requests", group("certificates.k8s.io", res("list", "podcertificaterequests", "", "")),
+			"nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=n1'", "nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=n2'"},
+		{"deletion of a certificate request", group("certificates.k8s.io", res("delete", "podcertificaterequests", "web", "pcr")),
+			"nodes may not delete PodCertificateRequests", "nodes may not delete PodCertificateRequests"},
 		{"attachment", group("storage.k8s.io", res("get", "volumeattachments", "", "va")), "ok", unrelated},
 		{"token", sub("token", res("create", "serviceaccounts", "web", "default")), "ok", unrelated},
 		{"token of another account", sub("token", res("create", "serviceaccounts", "web", "builder")), "no relationship found between node 'n1' and this object", unrelated},

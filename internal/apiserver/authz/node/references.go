@@ -1,6 +1,7 @@
 package node
 
 import (
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,15 +14,19 @@ import (
 // binding: a node has few pods, and those are indexed by node.
 //
 //	node ─► pods ─► secrets, config maps, service accounts, resource claims
-//	              └► claims ─► volumes ─► secrets
-//	node ─► volume attachments
+//	              └► claims ─► volumes bound to them ─► secrets
+//	node ─► volume attachments, resource slices, pod certificate requests
+//
+// Which volume a claim has is what the volume says (spec.claimRef), which no
+// user of the claim's namespace writes. Mirror pods lead nowhere: nodes make
+// them.
 type relations struct {
 	pods        objects.Reader[*corev1.Pod]
 	claims      objects.Reader[*corev1.PersistentVolumeClaim]
 	volumes     objects.Reader[*corev1.PersistentVolume]
-	accounts    objects.Reader[*corev1.ServiceAccount]
 	attachments objects.Reader[*storagev1.VolumeAttachment]
 	devices     objects.Reader[*resourcev1.ResourceSlice]
+	requests    objects.Reader[*certificatesv1.PodCertificateRequest]
 }
 
 // kind of an object that a pod refers to.
@@ -36,10 +41,14 @@ const (
 	serviceAccount
 )
 
-// any says whether a pod on the node satisfies the condition.
+// any says whether a pod on the node, other than the mirror pods that it makes
+// itself, satisfies the condition.
 func (r *relations) any(node, namespace string, condition func(*corev1.Pod) bool) bool {
 	onNode := func(p *corev1.Pod) bool { return p.Spec.NodeName == node }
 	for p := range r.pods.Where(objects.PodNodeNameField, node, onNode) {
+		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			continue
+		}
 		if (namespace == "" || p.Namespace == namespace) && condition(p) {
 			return true
 		}
@@ -50,7 +59,10 @@ func (r *relations) any(node, namespace string, condition func(*corev1.Pod) bool
 // needs says whether a pod on the node refers to the object.
 func (r *relations) needs(node string, k kind, namespace, name string) bool {
 	if k == volume {
-		return r.any(node, "", func(p *corev1.Pod) bool { return r.usesVolume(p, name) })
+		v, ok := r.volumes.Get("", name)
+		return ok && v.Spec.ClaimRef != nil && r.any(node, v.Spec.ClaimRef.Namespace, func(p *corev1.Pod) bool {
+			return claimsOf(p)[v.Spec.ClaimRef.Name] && r.boundTo(v, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
+		})
 	}
 	if k == secret && r.volumeSecret(node, namespace, name) {
 		return true
@@ -58,13 +70,18 @@ func (r *relations) needs(node string, k kind, namespace, name string) bool {
 	return r.any(node, namespace, func(p *corev1.Pod) bool { return refersTo(p, k, name) })
 }
 
-func (r *relations) usesVolume(p *corev1.Pod, name string) bool {
-	for claimName := range claimsOf(p) {
-		if c, ok := r.claims.Get(p.Namespace, claimName); ok && c.Spec.VolumeName == name {
-			return true
-		}
+// boundTo says whether a volume names the claim as the one that it is bound
+// to. A claim that took the name of a former one is another claim.
+func (r *relations) boundTo(v *corev1.PersistentVolume, namespace, name string) bool {
+	ref := v.Spec.ClaimRef
+	if ref == nil || ref.Namespace != namespace || ref.Name != name {
+		return false
 	}
-	return false
+	if ref.UID == "" {
+		return true
+	}
+	c, ok := r.claims.Get(namespace, name)
+	return ok && c.UID == ref.UID
 }
 
 // volumeSecret says whether a volume that a pod on the node uses refers to
@@ -77,7 +94,7 @@ func (r *relations) volumeSecret(node, namespace, name string) bool {
 				continue
 			}
 			v, ok := r.volumes.Get("", c.Spec.VolumeName)
-			if ok && volumeRefersToSecret(v, c.Namespace, namespace, name) {
+			if ok && r.boundTo(v, p.Namespace, claimName) && volumeRefersToSecret(v, c.Namespace, namespace, name) {
 				return true
 			}
 		}
@@ -140,6 +157,11 @@ func (r *relations) attachment(node, name string) bool {
 func (r *relations) resourceSlice(node, name string) bool {
 	s, ok := r.devices.Get("", name)
 	return ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node
+}
+
+func (r *relations) podCertificate(node, namespace, name string) bool {
+	c, ok := r.requests.Get(namespace, name)
+	return ok && string(c.Spec.NodeName) == node
 }
 
 // claimsOf are the names of the pod's claims, those of its generic ephemeral
