@@ -19,7 +19,7 @@ func (a *APIServer) newAggregator(builtIn []*resource.Resource, documents *opena
 	return aggregator.New(aggregator.Config{
 		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity,
 		Documents: documents, Managers: a.managers, Clock: clock.RealClock{},
-		Unavailable: a.metrics.Unavailable,
+		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
 	}), nil
 }
 

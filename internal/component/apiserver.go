@@ -58,6 +58,7 @@ type APIServer struct {
 	services               *services.Allocator
 	custom                 *crd.Server
 	aggregated             *aggregator.Server
+	own                    *ownAddresses
 	// auditBackend is where the events of requests go, or nil.
 	auditBackend k8saudit.Backend
 	// follow reads configurations again when their files change.
@@ -230,10 +231,11 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	if err != nil {
 		return nil, err
 	}
+	a.own = newOwnAddresses(source)
 	if a.services, err = f.newAllocator(a.store, a.cache, resources); err != nil {
 		return nil, err
 	}
-	connector, err := f.newConnector(keys, source)
+	connector, err := f.newConnector(keys, source, a.own.has)
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +294,7 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	defer stopAudit()
+	a.own.listen(listener.Addr())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.cache.Run(ctx) })
 	for _, follow := range a.follow {

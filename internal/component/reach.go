@@ -57,8 +57,9 @@ func (f *APIServerFlags) newAllocator(s store.Store, cache *watchcache.Cache, re
 	}, core.CheckedServiceFamilies)
 }
 
-// newConnector makes what reaches kubelets.
-func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source) (*connect.Connector, error) {
+// newConnector makes what reaches kubelets, and never an API server at an
+// address that is own.
+func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source, own func(netip.AddrPort) bool) (*connect.Connector, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.KubeletCAFile == ""} //nolint:gosec // as upstream: kubelets sign their own certificates unless told otherwise
 	if f.KubeletCAFile != "" {
 		pool, err := readAuthorities("kubelet-certificate-authority", f.KubeletCAFile)
@@ -84,7 +85,7 @@ func (f *APIServerFlags) newConnector(keys *pki.Directory, source objects.Source
 	if err != nil {
 		return nil, err
 	}
-	return connect.New(connect.Config{KubeletTLS: config, AddressTypes: addressTypes(f.KubeletAddressTypes), Objects: source, Features: features}), nil
+	return connect.New(connect.Config{KubeletTLS: config, AddressTypes: addressTypes(f.KubeletAddressTypes), Objects: source, Features: features, Own: own}), nil
 }
 
 func addressTypes(names []string) []corev1.NodeAddressType {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,5 +227,22 @@ func TestRotatedTokenKeysStayAccepted(t *testing.T) {
 	}
 	if n := len(keys.Current().Verification); n != keptTokenKeys+1 {
 		t.Errorf("%d keys are accepted", n)
+	}
+}
+
+// TestAuthorityOfFormerCertificatesIsNotKept shows that a certificate that
+// says more of its holder than its profile does now is replaced.
+func TestAuthorityOfFormerCertificatesIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	former := APIServerKubeletClient()
+	former.Organization = []string{"system:masters"}
+	before := issue(t, open(t, dir), former).Leaf()
+	now := issue(t, open(t, dir), APIServerKubeletClient()).Leaf()
+	if now.Equal(before) || slices.Contains(now.Subject.Organization, "system:masters") {
+		t.Errorf("the API server shows kubelets a certificate of %v", now.Subject.Organization)
+	}
+	again := issue(t, open(t, dir), APIServerKubeletClient()).Leaf()
+	if !again.Equal(now) {
+		t.Error("another certificate after the restart")
 	}
 }

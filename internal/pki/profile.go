@@ -35,10 +35,15 @@ func APIServer(domain string, names []string, ips []net.IP) Profile {
 	}
 }
 
-// APIServerKubeletClient is what the API server shows to kubelets.
+// KubeletAPIAdmin is the group that may do everything with kubelets and, but
+// for reading nodes, nothing else: it is bound to the cluster role of that name.
+const KubeletAPIAdmin = "system:kubelet-api-admin"
+
+// APIServerKubeletClient is what the API server shows to kubelets, and so to
+// whatever a node says that its kubelet is.
 func APIServerKubeletClient() Profile {
 	return Profile{Name: "apiserver-kubelet-client", CommonName: "kube-apiserver-kubelet-client",
-		Organization: []string{"system:masters"}, Client: true}
+		Organization: []string{KubeletAPIAdmin}, Client: true}
 }
 
 // FrontProxyClient is what the API server shows to aggregated API servers.

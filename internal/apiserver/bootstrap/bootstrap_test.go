@@ -62,8 +62,8 @@ func TestFreshServer(t *testing.T) {
 			count++
 		}
 	}
-	if extra := len(all) - count; extra != 8 {
-		t.Errorf("%d objects more than upstream's, want the two config maps, the four of the DNS server's rights and the two of the proxy's", extra)
+	if extra := len(all) - count; extra != 9 {
+		t.Errorf("%d objects more than upstream's, want the two config maps, the four of the DNS server's rights, the two of the proxy's and the one of the API server's towards kubelets", extra)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -39,7 +40,11 @@ type Config struct {
 	Objects      objects.Source
 	// Features are those that are on; nil is what is on by default.
 	Features *feature.Set
-	// Dial connects to nodes and pods; nil is the network.
+	// Own says whether API servers of this cluster listen at an address, to
+	// which no client is connected; nil knows none.
+	Own func(netip.AddrPort) bool
+	// Dial connects to nodes and pods; nil is the network, to addresses that
+	// are allowed.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -64,15 +69,15 @@ type Connector struct {
 
 // New makes a connector.
 func New(c Config) *Connector {
-	dial := c.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	toKubelets, toPods := c.Dial, c.Dial
+	if c.Dial == nil {
+		toKubelets, toPods = c.dialer(isKubelets), c.dialer(netip.Addr.IsGlobalUnicast)
 	}
 	addresses := c.AddressTypes
 	if addresses == nil {
 		addresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeExternalIP}
 	}
-	kubelets := &http.Transport{DialContext: dial, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
+	kubelets := &http.Transport{DialContext: toKubelets, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
 	unchecked := kubelets.Clone()
 	if unchecked.TLSClientConfig == nil {
 		unchecked.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -82,7 +87,7 @@ func New(c Config) *Connector {
 		kubelets:  kubelets,
 		unchecked: unchecked,
 		direct: &http.Transport{
-			DialContext: dial, DisableCompression: true, IdleConnTimeout: 90 * time.Second,
+			DialContext: toPods, DisableCompression: true, IdleConnTimeout: 90 * time.Second,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // pods and services have certificates of their own making, as upstream treats them
 		},
 		addresses: addresses,

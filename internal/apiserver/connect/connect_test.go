@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
@@ -286,5 +288,40 @@ func TestEndpointsOfPodsAreProxied(t *testing.T) {
 		if test.proxied != (err == nil) || err != nil && !strings.Contains(err.Error(), `no endpoints available for service "web"`) {
 			t.Errorf("%s: %v", test.name, err)
 		}
+	}
+}
+
+// TestDialedAddresses shows where connections are made to whatever names and
+// addresses nodes and pods give.
+func TestDialedAddresses(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	at := netip.MustParseAddrPort(listener.Addr().String())
+	config := Config{Own: func(a netip.AddrPort) bool { return a.Addr().IsLoopback() && a.Port() == at.Port() }}
+	refused := func(c Config, allowed func(netip.Addr) bool, host string) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		conn, err := c.dialer(allowed)(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(at.Port()))))
+		if err == nil {
+			return conn.Close() != nil
+		}
+		return apierrors.IsBadRequest(asStatus(err))
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "255.255.255.255"} {
+		if !refused(config, netip.Addr.IsGlobalUnicast, host) {
+			t.Errorf("pods are reached at %s", host)
+		}
+		if !refused(config, isKubelets, host) {
+			t.Errorf("kubelets are reached at %s, where the API server listens", host)
+		}
+	}
+	if refused(Config{}, isKubelets, "127.0.0.1") {
+		t.Error("a kubelet on loopback is not reached")
+	}
+	if !refused(Config{}, netip.Addr.IsGlobalUnicast, "127.0.0.1") {
+		t.Error("a pod on loopback is reached")
 	}
 }

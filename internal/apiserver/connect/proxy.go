@@ -2,7 +2,6 @@ package connect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,7 +62,7 @@ func isPort(port string) bool {
 	return port == "" || err == nil
 }
 
-var errNotProxied = errors.New("address not allowed")
+func notProxied() error { return apierrors.NewBadRequest("address not allowed") }
 
 // checkProxied keeps clients from reaching what only this machine should: hosts
 // at addresses that are not of one host for all to reach, such as loopback and
@@ -74,7 +73,7 @@ func checkProxied(ctx context.Context, host string) error {
 		return checkAddress(ip)
 	}
 	if host == "" {
-		return apierrors.NewBadRequest(errNotProxied.Error())
+		return notProxied()
 	}
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {
@@ -90,7 +89,7 @@ func checkProxied(ctx context.Context, host string) error {
 
 func checkAddress(ip net.IP) error {
 	if !ip.IsGlobalUnicast() {
-		return apierrors.NewBadRequest(errNotProxied.Error())
+		return notProxied()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,8 +31,9 @@ func (fail responder) Error(_ http.ResponseWriter, _ *http.Request, err error) {
 // asStatus keeps errors that say what they are and takes the others for an
 // unreachable backend.
 func asStatus(err error) error {
-	if apierrors.ReasonForError(err) != "" {
-		return err
+	var status *apierrors.StatusError
+	if errors.As(err, &status) {
+		return status
 	}
 	return apierrors.NewInternalError(err)
 }
