@@ -44,9 +44,7 @@ func (q *request) authenticate() error {
 	if q.user.GetName() == user.Anonymous {
 		q.closeUnauthenticated()
 	}
-	for _, h := range [...]string{"Authorization", "X-Remote-User", "X-Remote-Uid", "X-Remote-Group"} {
-		delete(q.http.Header, h)
-	}
+	q.server.Credentials.Strip(q.http.Header)
 	return nil
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/apiserver/headers"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 	"github.com/coracle-io/coracle/internal/feature"
@@ -47,6 +48,9 @@ type Config struct {
 	Cache     *watchcache.Cache
 
 	Authenticator authenticator.Request
+	// Credentials are the headers by which senders are known, which nothing
+	// behind the authenticator sees; the usual ones are always among them.
+	Credentials headers.Set
 	// Tokens answers TokenReviews; nil says that no token is known.
 	Tokens authenticator.Token
 	// Audiences are the API server's own, for tokens that name an audience.
@@ -172,6 +176,7 @@ func New(c Config) (*Server, error) {
 	if c.MaxStreamsPerConnection == 0 {
 		c.MaxStreamsPerConnection = defaultMaxStreams
 	}
+	c.Credentials = headers.FrontProxy().With(c.Credentials.Names, c.Credentials.Prefixes)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

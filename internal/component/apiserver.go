@@ -250,7 +250,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	a.fairness = a.newFairness()
 	if a.server, err = apiserver.New(apiserver.Config{
 		Resources: resources, Cache: a.cache,
-		Authenticator: authenticators.Request, Tokens: authenticators.Token, Audiences: audiences,
+		Authenticator: authenticators.Request, Credentials: a.frontProxy.Headers(), Tokens: authenticators.Token, Audiences: audiences,
 		Authorizer: authorizer, Rules: authorizer, Audit: auditor, Admission: chain,
 		Managers: a.managers, ServiceAccountTokens: issuer, Handlers: handlers,
 		Services: a.services, Connect: connector, Aggregated: a.aggregated,

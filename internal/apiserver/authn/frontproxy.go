@@ -2,10 +2,13 @@ package authn
 
 import (
 	"net/http"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
+
+	"github.com/coracle-io/coracle/internal/apiserver/headers"
 )
 
 // FrontProxy is who may name the user in request headers, and in which.
@@ -30,6 +33,12 @@ func DefaultFrontProxy(ca x509.VerifyOptionFunc) *FrontProxy {
 		GroupHeaders:        []string{"X-Remote-Group"},
 		ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 	}
+}
+
+// Headers are those that say who sent a request: the front proxy's, and the
+// usual ones in any case.
+func (f *FrontProxy) Headers() headers.Set {
+	return headers.FrontProxy().With(slices.Concat(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders), f.ExtraHeaderPrefixes)
 }
 
 // authenticator looks at certificates only when a request names a user, so

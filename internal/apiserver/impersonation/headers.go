@@ -13,12 +13,15 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/apiserver/headers"
 )
 
 const headerPrefix = "Impersonate-"
 
-// Wanted reads who a request wants to be, and takes the headers that say so
-// away. It returns nil for a request that wants to be nobody else, and
+// Wanted reads who a request wants to be, and takes all headers that say so
+// away, however they are written: servers behind this one would take them for
+// what this one allowed. It returns nil for a request that wants to be nobody else, and
 // BadRequest for one that leaves out the name.
 func Wanted(h http.Header) (*user.DefaultInfo, error) {
 	if !asked(h) {
@@ -40,23 +43,20 @@ func Wanted(h http.Header) (*user.DefaultInfo, error) {
 		key := unescape(strings.ToLower(escaped))
 		wanted.Extra[key] = append(wanted.Extra[key], values...)
 	}
-	if wanted.Name == "" {
-		if wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0 {
-			return nil, nil
-		}
+	nobody := wanted.Name == ""
+	if nobody && (wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", wanted))
 	}
-	for header := range h {
-		if strings.HasPrefix(header, headerPrefix) {
-			delete(h, header)
-		}
+	(&headers.Set{Prefixes: []string{headerPrefix}}).Strip(h)
+	if nobody {
+		return nil, nil
 	}
 	return wanted, nil
 }
 
 func asked(h http.Header) bool {
 	for header := range h {
-		if strings.HasPrefix(header, headerPrefix) {
+		if headers.Begins(header, headerPrefix) {
 			return true
 		}
 	}

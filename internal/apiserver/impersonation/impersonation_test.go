@@ -166,3 +166,18 @@ func TestWanted(t *testing.T) {
 		t.Errorf("headers that are left: %v", h)
 	}
 }
+
+// TestSmuggled shows that headers which this server does not read do not pass
+// as what it allowed, to servers that read them.
+func TestSmuggled(t *testing.T) {
+	h := http.Header{
+		"Impersonate_user": {"root"}, "Impersonate_Extra_a": {"b"}, "impersonate-user": {"root"}, "Impersonate-User": {""}, "Impersonate-Else": {"x"},
+		"Impersonated": {"x"}, "Accept": {"*/*"},
+	}
+	if wanted, err := impersonation.Wanted(h); wanted != nil || err != nil {
+		t.Errorf("%v, %v", wanted, err)
+	}
+	if len(h) != 2 {
+		t.Errorf("headers that are left: %v", h)
+	}
+}
