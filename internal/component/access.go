@@ -29,6 +29,8 @@ type access struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	open          []string
+	// clients verifies client certificates.
+	clients x509request.VerifyOptionFunc
 	// published follows the authority that the API server publishes; nil when
 	// the authority is known already.
 	published *dynamiccertificates.ConfigMapCAController
@@ -66,6 +68,7 @@ func (s *Serving) newAccess(_ context.Context, own *client.Client) (*access, err
 	if err != nil {
 		return nil, err
 	}
+	a.clients = verify
 	a.authenticator = union.New(x509request.NewDynamic(verify, x509request.CommonNameUserConversion), tokens)
 	a.authorizer, err = authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: own.Kubernetes.AuthorizationV1(), AllowCacheTTL: rememberAccess, DenyCacheTTL: rememberAccess,

@@ -46,7 +46,12 @@ func (a *APIServer) servingConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.flags.TLS.config(certificate)
+	config, err := a.flags.TLS.config(certificate)
+	if err != nil {
+		return nil, err
+	}
+	announce(config, joined(a.clientCA.pem, a.frontProxyCA.pem))
+	return config, nil
 }
 
 // servingCertificate is what clients are shown unless they ask for a name of

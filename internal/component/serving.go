@@ -79,9 +79,11 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 	if err != nil {
 		return err
 	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
+	announce(config, verified(access.clients))
 	server := &http.Server{
 		Handler: access.guard(s.handlers(component, flags, c)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
+		TLSConfig: config,
 	}
 	return together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -1,0 +1,66 @@
+package component
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"slices"
+	"sync/atomic"
+
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+)
+
+// announce makes handshakes name the authorities whose client certificates
+// count, by which browsers and some other clients choose what to show. It asks
+// for them at each handshake, so that new ones are named at once; what clients
+// show is the authenticator's to check. c must not be changed afterwards.
+func announce(c *tls.Config, authorities func() *x509.CertPool) {
+	type naming struct {
+		pool   *x509.CertPool
+		config *tls.Config
+	}
+	var last atomic.Pointer[naming]
+	base := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool := authorities()
+		now := last.Load()
+		if now == nil || now.pool != pool {
+			now = &naming{pool, base.Clone()}
+			now.config.ClientCAs = pool
+			last.Store(now)
+		}
+		return now.config, nil
+	}
+}
+
+// verified are the authorities behind a way to verify certificates; nil for none.
+func verified(verify x509request.VerifyOptionFunc) func() *x509.CertPool {
+	return func() *x509.CertPool {
+		options, _ := verify()
+		return options.Roots
+	}
+}
+
+// joined are the authorities in PEM of all sources, which may change.
+func joined(sources ...func() []byte) func() *x509.CertPool {
+	type content struct {
+		pem  [][]byte
+		pool *x509.CertPool
+	}
+	var last atomic.Pointer[content]
+	return func() *x509.CertPool {
+		pem := make([][]byte, len(sources))
+		for i, source := range sources {
+			pem[i] = source()
+		}
+		if now := last.Load(); now != nil && slices.EqualFunc(now.pem, pem, bytes.Equal) {
+			return now.pool
+		}
+		next := &content{pem, x509.NewCertPool()}
+		for _, p := range pem {
+			next.pool.AppendCertsFromPEM(p)
+		}
+		last.Store(next)
+		return next.pool
+	}
+}
