@@ -1,0 +1,248 @@
+package attack
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-io/coracle/internal/pki"
+)
+
+// podOn is a pod of an account on a node that is not there.
+func podOn(t *testing.T, client kubernetes.Interface, namespace, name, node string, volumes ...v1.VolumeSource) *v1.Pod {
+	t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		NodeName: node, ServiceAccountName: "tenant", Containers: []v1.Container{{Name: "c", Image: "coracle.internal/pause:1.0"}}}}
+	for i, source := range volumes {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "v" + strconv.Itoa(i), VolumeSource: source})
+	}
+	made, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// TestClaimsOpenNoVolumesOfOthers: a tenant's claim that names another
+// tenant's volume gives the node of the tenant's pod neither that volume nor
+// its secret.
+func TestClaimsOpenNoVolumesOfOthers(t *testing.T) {
+	c := controlPlane(t)
+	const node = "attack-claims"
+	config, namespace := c.tenant(t, "admin")
+	victim, theirs := c.tenant(t, "admin")
+	mine, other := clientOf(t, config), clientOf(t, victim)
+	if _, err := other.CoreV1().Secrets(theirs).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stage"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	volume := theirs
+	create(t, c, "/api/v1/persistentvolumes", volume, `{"metadata":{"name":"`+volume+`"},"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],"persistentVolumeReclaimPolicy":"Retain",
+		"csi":{"driver":"attack.example.com","volumeHandle":"x","nodeStageSecretRef":{"namespace":"`+theirs+`","name":"stage"}},"claimRef":{"namespace":"`+theirs+`","name":"data"}}}`)
+	claim := func(client kubernetes.Interface, in, name string) {
+		t.Helper()
+		body := `{"metadata":{"name":"` + name + `"},"spec":{"volumeName":"` + volume + `","storageClassName":"","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
+		var made v1.PersistentVolumeClaim
+		if err := json.Unmarshal([]byte(body), &made); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.CoreV1().PersistentVolumeClaims(in).Create(t.Context(), &made, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim(other, theirs, "data")
+	claim(mine, namespace, "data")
+	kubelet := clientOf(t, c.kubelet(t, node))
+	read := func() (ofVolume, ofSecret error) {
+		_, ofVolume = kubelet.CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
+		_, ofSecret = kubelet.CoreV1().Secrets(theirs).Get(t.Context(), "stage", metav1.GetOptions{})
+		return ofVolume, ofSecret
+	}
+	podOn(t, mine, namespace, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	ofVolume, ofSecret := read()
+	refused(t, "another tenant's volume", ofVolume, http.StatusForbidden)
+	refused(t, "the secret of another tenant's volume", ofSecret, http.StatusForbidden)
+	if _, err := kubelet.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{}); err != nil {
+		t.Errorf("the claim of the node's own pod: %v", err)
+	}
+	podOn(t, other, theirs, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	eventually(t, "the node of the volume's tenant reads volume and secret", func() error {
+		ofVolume, ofSecret := read()
+		if ofVolume != nil {
+			return ofVolume
+		}
+		return ofSecret
+	})
+}
+
+// TestNodesGetNoMoreThanTheirPods: tokens for other audiences and of other
+// nodes' pods, mirror pods that bring secrets, other nodes' objects.
+func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
+	c := controlPlane(t)
+	const self, other = "attack-self", "attack-other"
+	_, namespace := c.tenant(t, "")
+	mine, theirs := podOn(t, c.client, namespace, "mine", self), podOn(t, c.client, namespace, "theirs", other)
+	kubelet := clientOf(t, c.kubelet(t, self))
+	token := func(pod *v1.Pod, audiences ...string) error {
+		_, err := kubelet.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "tenant", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := token(mine); err != nil {
+		t.Errorf("the token of an own pod: %v", err)
+	}
+	refused(t, "a token for an audience that no volume of the pod is for", token(mine, "vault"), http.StatusForbidden)
+	refused(t, "a token for two audiences", token(mine, "", "vault"), http.StatusForbidden)
+	refused(t, "a token of another node's pod", token(theirs), http.StatusForbidden)
+	node, err := kubelet.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: self}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove(t, c, "/api/v1/nodes/"+self, "/api/v1/nodes/"+other)
+	controller := true
+	mirror := func(change func(*v1.Pod)) error {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mirror", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: self, UID: node.UID, Controller: &controller}}},
+			Spec: v1.PodSpec{NodeName: self, Containers: []v1.Container{{Name: "c", Image: "coracle.internal/pause:1.0"}}}}
+		change(pod)
+		_, err := kubelet.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	projected := func(s v1.VolumeProjection) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{s}}}}}
+		}
+	}
+	if err := mirror(func(*v1.Pod) {}); err != nil {
+		t.Errorf("a mirror pod: %v", err)
+	}
+	name := "x"
+	for what, change := range map[string]func(*v1.Pod){
+		"without an owner":        func(p *v1.Pod) { p.OwnerReferences = nil },
+		"of a node that was":      func(p *v1.Pod) { p.OwnerReferences[0].UID = "x" },
+		"without the annotation":  func(p *v1.Pod) { p.Annotations = nil },
+		"on another node":         func(p *v1.Pod) { p.Spec.NodeName = other },
+		"with an account":         func(p *v1.Pod) { p.Spec.ServiceAccountName = "tenant" },
+		"with a pull secret":      func(p *v1.Pod) { p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}} },
+		"with a projected secret": projected(v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}),
+		"with a token":            projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}),
+		"with a trust bundle":     projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: &name, Path: "b"}}),
+		"with a certificate":      projected(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{SignerName: "example.com/one", KeyType: "ED25519", CredentialBundlePath: "c"}}),
+		"with an inline CSI driver": func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "attack.example.com"}}}}
+		},
+	} {
+		refused(t, "a mirror pod "+what, mirror(change), http.StatusForbidden)
+	}
+	ctx, core := t.Context(), kubelet.CoreV1()
+	_, err = core.Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{})
+	refused(t, "another node", err, http.StatusForbidden)
+	refused(t, "removal of the own node", core.Nodes().Delete(ctx, self, metav1.DeleteOptions{}), http.StatusForbidden)
+	_, err = core.Pods(namespace).UpdateStatus(ctx, theirs, metav1.UpdateOptions{})
+	refused(t, "the status of another node's pod", err, http.StatusForbidden)
+	refused(t, "removal of another node's pod", core.Pods(namespace).Delete(ctx, theirs.Name, metav1.DeleteOptions{}), http.StatusForbidden)
+	_, err = core.Secrets(namespace).List(ctx, metav1.ListOptions{})
+	refused(t, "all secrets of a pod's namespace", err, http.StatusForbidden)
+	for what, patch := range map[string]string{
+		"a restricted label": `{"metadata":{"labels":{"node-restriction.kubernetes.io/a":"b"}}}`,
+		"a taint":            `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`,
+		"an owner":           `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"x"}]}}`,
+	} {
+		code, body := send(t, c.kubelet(t, self), http.MethodPatch, "/api/v1/nodes/"+self, patch, "Content-Type", "application/merge-patch+json")
+		if code != http.StatusForbidden {
+			t.Errorf("%s on the own node: %d %s", what, code, body)
+		}
+	}
+}
+
+// TestProxiesLeadNowhereElse: a node that gives the API server's own port, or
+// an address that only this machine should reach, as its kubelet's makes no
+// proxy, log or exec lead there.
+func TestProxiesLeadNowhereElse(t *testing.T) {
+	c := controlPlane(t)
+	const self = "attack-proxy"
+	_, namespace := c.tenant(t, "")
+	kubelet := clientOf(t, c.kubelet(t, self))
+	host, text, err := net.SplitHostPort(c.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kubelet.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: self}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, c, "/api/v1/nodes/"+self)
+	podOn(t, c.client, namespace, "p", self)
+	say := func(address string, port int64) {
+		t.Helper()
+		status := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%d}}}}`, address, port)
+		if code, body := send(t, c.kubelet(t, self), http.MethodPatch, "/api/v1/nodes/"+self+"/status", status, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	logs := "/api/v1/namespaces/" + namespace + "/pods/p/log"
+	for address, port := range map[string]int64{
+		host: port, "127.0.0.1": port, "127.1.2.3": port, "localhost": port, "0.0.0.0": port, "169.254.169.254": 80, "::ffff:169.254.169.254": 80, "fe80::1": 80, "224.0.0.1": 80,
+	} {
+		say(address, port)
+		for _, path := range []string{
+			"/api/v1/nodes/" + self + "/proxy/api/v1/secrets", "/api/v1/nodes/" + self + ":" + strconv.FormatInt(port, 10) + "/proxy/api/v1/secrets", logs,
+			"/api/v1/nodes/http:" + self + ":" + text + "/proxy/healthz",
+		} {
+			if code, body := send(t, c.admin, http.MethodGet, path, ""); code < http.StatusBadRequest || !strings.Contains(body, "address not allowed") {
+				t.Errorf("a kubelet at %s:%d, %s: %d %.200s", address, port, path, code, body)
+			}
+		}
+	}
+
+	// A kubelet of this machine is reached, and learns nothing but an identity
+	// that may do no more than kubelets let it.
+	serving, err := c.keys.Issue(pki.Kubelet(self, nil, []net.IP{net.IPv4(127, 0, 0, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex // guards groups
+	var groups []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		groups = r.TLS.PeerCertificates[0].Subject.Organization
+	}))
+	server.TLS = &tls.Config{GetCertificate: serving.GetCertificate, ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	defer server.Close()
+	_, text, err = net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if port, err = strconv.ParseInt(text, 10, 32); err != nil {
+		t.Fatal(err)
+	}
+	say("127.0.0.1", port)
+	if code, body := send(t, c.admin, http.MethodGet, "/api/v1/nodes/"+self+"/proxy/healthz", ""); code != http.StatusOK {
+		t.Fatalf("a kubelet on loopback: %d %s", code, body)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if slices.Contains(groups, "system:masters") {
+		t.Errorf("the API server shows kubelets a certificate of %v", groups)
+	}
+	shown := c.user(t, "kube-apiserver-kubelet-client", groups...)
+	_, err = clientOf(t, shown).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
+	refused(t, "secrets, as the API server towards kubelets", err, http.StatusForbidden)
+}
