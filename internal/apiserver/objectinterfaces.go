@@ -72,12 +72,12 @@ func (k kindMap) Recognizes(kind schema.GroupVersionKind) bool {
 	return k.endpoint(kind) != nil || scheme.Scheme.Recognizes(kind)
 }
 
-// Default implements runtime.ObjectDefaulter.
+// Default implements runtime.ObjectDefaulter. A webhook can make an object say
+// that it is of another kind than it is; such an object gets no defaults.
 func (k kindMap) Default(obj runtime.Object) {
-	if e := k.endpoint(obj.GetObjectKind().GroupVersionKind()); e != nil {
-		if o, ok := obj.(resource.Object); ok {
-			e.version.Default(o)
-		}
+	e := k.endpoint(obj.GetObjectKind().GroupVersionKind())
+	if o, ok := obj.(resource.Object); ok && e != nil && reflect.TypeOf(o) == reflect.TypeOf(e.version.New()) {
+		e.version.Default(o)
 	}
 }
 
@@ -91,7 +91,13 @@ func (k kindMap) ConvertToVersion(in runtime.Object, target runtime.GroupVersion
 	return k.convert(in, wanted)
 }
 
+// convert makes an object of a kind one of another version. The result has the
+// type that New gives the wanted kind, whatever type in has.
 func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (runtime.Object, error) {
+	in, err := k.typed(in)
+	if err != nil {
+		return nil, err
+	}
 	kind := in.GetObjectKind().GroupVersionKind()
 	if kind == wanted {
 		return in, nil
@@ -103,8 +109,31 @@ func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (run
 		return to.version.Convert(obj)
 	case from == nil || to == nil || !ok || from.resource != to.resource:
 		return nil, fmt.Errorf("converting %s to %s: unknown conversion", kind, wanted)
+	case reflect.TypeOf(obj) != reflect.TypeOf(from.version.New()):
+		return nil, fmt.Errorf("converting a %T that says to be %s to %s: unknown conversion", obj, kind, wanted)
 	}
 	return to.version.FromHub(from.version.ToHub(obj)), nil
+}
+
+// typed makes an unstructured object one of its kind's own type. A policy's
+// ApplyConfiguration gives unstructured objects of every kind. Custom
+// resources, and kinds that are unknown, have no other form.
+func (k kindMap) typed(in runtime.Object) (runtime.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	out, err := k.New(u.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := out.(*unstructured.Unstructured); ok {
+		return in, nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return nil, fmt.Errorf("reading an object as %s: %w", u.GroupVersionKind(), err)
+	}
+	return out, nil
 }
 
 // Convert implements runtime.ObjectConvertor: out becomes in, in out's version.
@@ -115,25 +144,41 @@ func (k kindMap) Convert(in, out, _ any) error {
 		return fmt.Errorf("converting %T to %T: not objects", in, out)
 	}
 	if u, ok := out.(*unstructured.Unstructured); ok {
-		converted := from
-		if wanted := u.GroupVersionKind(); !wanted.Empty() {
-			var err error
-			if converted, err = k.convert(from, wanted); err != nil {
-				return err
-			}
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(converted)
-		u.Object = content
-		return err
-	}
-	if u, ok := in.(*unstructured.Unstructured); ok {
-		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+		return k.fill(u, from)
 	}
 	converted, err := k.convert(from, to.GetObjectKind().GroupVersionKind())
 	if err != nil {
 		return err
 	}
 	return assign(converted, to)
+}
+
+// fill makes a custom resource what from says, in the resource's version. What
+// a webhook or policy gave from beyond its schema is dropped, as it is of what
+// clients send.
+func (k kindMap) fill(out *unstructured.Unstructured, from runtime.Object) error {
+	wanted := out.GroupVersionKind()
+	from = from.DeepCopyObject()
+	// An object of another kind of the group is taken as it is: validation says
+	// what is wrong with it.
+	if have := from.GetObjectKind().GroupVersionKind(); !wanted.Empty() && have.GroupVersion() != wanted.GroupVersion() {
+		converted, err := k.convert(from, wanted)
+		if err != nil {
+			return err
+		}
+		from = converted
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return err
+	}
+	if e := k.endpoint(wanted); e != nil && e.version.Coerce != nil {
+		if _, err := e.version.Coerce(&unstructured.Unstructured{Object: content}); err != nil {
+			return err
+		}
+	}
+	out.Object = content
+	return nil
 }
 
 // ConvertFieldLabel implements runtime.ObjectConvertor.

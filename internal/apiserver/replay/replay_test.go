@@ -54,7 +54,7 @@ func forgetAvailability(o *resourcetest.Outcome) {
 	}
 }
 
-func answers(t *testing.T, file string) []resourcetest.Answer {
+func answers(t testing.TB, file string) []resourcetest.Answer {
 	t.Helper()
 	all, err := resourcetest.Answers(file)
 	if err != nil {
@@ -143,7 +143,7 @@ func name(object map[string]any) string {
 	return name
 }
 
-func decode(t *testing.T, data []byte) map[string]any {
+func decode(t testing.TB, data []byte) map[string]any {
 	t.Helper()
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil {

@@ -16,7 +16,9 @@ import (
 
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/preview"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 	"github.com/coracle-io/coracle/internal/store/mem"
 )
@@ -25,18 +27,22 @@ const namespace = "diffapi"
 
 // server is a whole API server, as the program wires it, without controllers.
 type server struct {
-	t       *testing.T
+	t       testing.TB
 	handler http.Handler
+	// resources are what is served besides custom resources.
+	resources []*resource.Resource
 	// collections are the paths of the kinds' collections, by "apps/v1 Deployment".
 	collections map[string]string
 }
 
-func start(t *testing.T) *server {
+// start runs a server with a --runtime-config.
+func start(t testing.TB, runtimeConfig ...string) *server {
 	t.Helper()
 	flags := component.NewAPIServerFlags()
 	flags.BindAddress = net.IPv4(127, 0, 0, 1)
 	flags.AdvertiseAddress = net.IPv4(10, 1, 2, 3)
 	flags.ServiceClusterIPRange = "10.96.0.0/16"
+	flags.RuntimeConfig = runtimeConfig
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +71,10 @@ func start(t *testing.T) *server {
 		t.Fatal("the API server ended before it was ready")
 	}
 	s := &server{t: t, handler: api.Handler(), collections: map[string]string{}}
-	for _, r := range all.All() {
+	if s.resources, err = preview.Serve(all.All(), runtimeConfig, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range s.resources {
 		for _, v := range r.Versions {
 			path := "/apis/" + v.Group + "/" + v.Version + "/"
 			if v.Group == "" {
@@ -88,7 +97,7 @@ func (s *server) do(method, uri, contentType string, body []byte) resourcetest.O
 	r := httptest.NewRequest(method, uri, bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
 	admin := &user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
-	r = r.WithContext(apirequest.WithUser(s.t.Context(), admin))
+	r = r.WithContext(apirequest.WithUser(context.Background(), admin))
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
 	o := resourcetest.Outcome{Code: w.Code}
@@ -126,7 +135,7 @@ func (s *server) remove(uri string) {
 	}
 }
 
-func encode(t *testing.T, v any) []byte {
+func encode(t testing.TB, v any) []byte {
 	t.Helper()
 	encoded, err := json.Marshal(v)
 	if err != nil {
