@@ -31,12 +31,12 @@ func (q *request) bind() error {
 	if err := q.placeInNamespace(binding); err != nil {
 		return err
 	}
-	if q.info.Name != "" && binding.Name != q.info.Name {
-		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
-	}
 	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
 	if err := g.mutate(binding, nil, binding.Name); err != nil {
 		return err
+	}
+	if q.info.Name != "" && binding.Name != q.info.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(binding); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, binding.Name, errs)

@@ -55,9 +55,6 @@ func (q *request) createObject(obj resource.Object, options *metav1.CreateOption
 	if err := q.mayCreate(obj); err != nil {
 		return nil, err
 	}
-	if obj.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
-	}
 	q.dropDuplicateOwners(obj, duplicateOwners)
 	q.manage(nil, obj, options.FieldManager)
 	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
@@ -125,8 +122,16 @@ func kindOf(r *resource.Resource, obj resource.Object) schema.GroupKind {
 	return r.GroupKind()
 }
 
-// storeNamed checks a complete new object and stores it.
+// errRevisionOnCreate is what upstream's store answers, after everything else
+// has been checked: an error without a reason, so a 500.
+var errRevisionOnCreate = errors.New("resourceVersion should not be set on objects to be created")
+
+// storeNamed checks a complete new object and stores it. Admission has seen the
+// object and may have moved it: into another namespace it must not go.
 func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, error) {
+	if err := q.placeInNamespace(obj); err != nil {
+		return nil, err
+	}
 	r := q.endpoint.resource
 	obj.SetUID(uuid.NewUUID())
 	obj.SetCreationTimestamp(metav1.Time{Time: time.Unix(q.now.Unix(), 0)})
@@ -156,6 +161,11 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 		}
 		return unstored(obj), nil
 	}
+	// What is no revision at all does not count as one.
+	if revision, err := parseRevision(obj.GetResourceVersion()); err == nil && revision != 0 {
+		return nil, errRevisionOnCreate
+	}
+	obj.SetResourceVersion("")
 	if obj, err = q.stored(obj); err != nil {
 		return nil, err
 	}

@@ -32,15 +32,15 @@ func (q *request) evict() error {
 	if err != nil {
 		return err
 	}
-	if eviction.Name != q.info.Name {
-		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
-	}
 	if err := q.placeInNamespace(eviction); err != nil {
 		return err
 	}
 	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
 	if err := g.mutate(eviction, nil, q.info.Name); err != nil {
 		return err
+	}
+	if eviction.Name != q.info.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	if err := g.validate(eviction, nil, q.info.Name); err != nil {
 		return err

@@ -122,6 +122,9 @@ func (q *request) prepareUpdate(c *change, obj resource.Object, current *watchca
 			return nothing, err
 		}
 	}
+	if err := q.placeInNamespace(obj); err != nil { // where admission may have taken it from
+		return nothing, err
+	}
 	q.dropDuplicateOwners(obj, duplicateOwnersAdmitted)
 	if q.sub == nil {
 		if finish, err = q.beginUpdate(obj, old, dryRun); err != nil {
@@ -238,6 +241,9 @@ func (q *request) createByUpdate(c *change, obj resource.Object) (*watchcache.En
 	obj.SetResourceVersion("")
 	g := q.gate(admission.Create, createOptionsOf(c.options), len(c.options.DryRun) > 0)
 	if err := g.mutate(obj, nil, obj.GetName()); err != nil {
+		return nil, err
+	}
+	if err := q.checkName(obj); err != nil { // which admission may have changed
 		return nil, err
 	}
 	q.dropDuplicateOwners(obj, duplicateOwnersAdmitted)

@@ -3,8 +3,11 @@ package admission
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"runtime/debug"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/compatibility"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -47,7 +51,7 @@ type Access struct {
 func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, connect func() (*Access, error)) map[string]admission.Interface {
 	access := sync.OnceValues(connect)
 	lazy := func(name string, build func() (admission.Interface, error), kinds ...string) *extension {
-		e := &extension{ctx: ctx, source: source, kinds: kinds, build: build, access: access}
+		e := &extension{ctx: ctx, name: name, source: source, kinds: kinds, build: build, access: access}
 		if m != nil {
 			e.metrics = m.Plugin(name)
 		}
@@ -73,6 +77,7 @@ func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission
 type extension struct {
 	always
 	ctx    context.Context
+	name   string
 	source objects.Source
 	kinds  []string // all of them must have an object before there is work
 	build  func() (admission.Interface, error)
@@ -152,9 +157,21 @@ func (e *extension) start() (admission.Interface, error) {
 	return plugin, nil
 }
 
+// survive turns a panic of a plugin into the refusal of the write. What users
+// wrote, or a webhook answered, can be more than the libraries that read it are
+// prepared for: some JSON patches that make no sense panic in theirs.
+func (e *extension) survive(ctx context.Context, err *error) {
+	reason := recover()
+	if reason == nil || reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+		return
+	}
+	klog.FromContext(ctx).Error(fmt.Errorf("%v", reason), "Panic in admission", "plugin", e.name, "stack", string(debug.Stack()))
+	*err = apierrors.NewInternalError(fmt.Errorf("admission plugin %s failed on this request: the log has the details", e.name))
+}
+
 type mutatingExtension struct{ *extension }
 
-func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) (err error) {
 	plugin, err := e.get()
 	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
 		return err
@@ -163,12 +180,13 @@ func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o 
 	if !ok {
 		return fmt.Errorf("%T does not mutate", plugin)
 	}
+	defer e.survive(ctx, &err)
 	return m.Admit(ctx, a, o)
 }
 
 type validatingExtension struct{ *extension }
 
-func (e validatingExtension) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (e validatingExtension) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) (err error) {
 	plugin, err := e.get()
 	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
 		return err
@@ -177,5 +195,6 @@ func (e validatingExtension) Validate(ctx context.Context, a admission.Attribute
 	if !ok {
 		return fmt.Errorf("%T does not validate", plugin)
 	}
+	defer e.survive(ctx, &err)
 	return v.Validate(ctx, a, o)
 }
