@@ -119,7 +119,7 @@ func (c *Connector) Options(info *apirequest.RequestInfo, r *http.Request) (runt
 // answers with an error.
 func (c *Connector) Handler(ctx context.Context, info *apirequest.RequestInfo, options runtime.Object, r *http.Request, fail func(error)) (http.Handler, error) {
 	if info.Subresource == "proxy" {
-		return c.proxy(info, r, fail)
+		return c.proxy(info, proxiedPath(options), r, fail)
 	}
 	pod, ok := c.pods.Get(info.Namespace, info.Name)
 	if !ok {

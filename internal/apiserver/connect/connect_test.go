@@ -117,10 +117,17 @@ func kubelet(t *testing.T, handler http.HandlerFunc) (*Connector, *objects.Memor
 }
 
 func request(c *Connector, resource, name, subresource, rest string) (*httptest.ResponseRecorder, error) {
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/"+resource+"/"+name+"/"+subresource+rest, nil)
+	return requestBy(c, http.MethodGet, resource, name, subresource, rest)
+}
+
+func requestBy(c *Connector, method, resource, name, subresource, rest string) (*httptest.ResponseRecorder, error) {
+	r := httptest.NewRequest(method, "/api/v1/namespaces/default/"+resource+"/"+name+"/"+subresource+rest, nil)
 	info := &apirequest.RequestInfo{
 		Namespace: "default", Resource: resource, Name: name, Subresource: subresource, Path: r.URL.Path,
 		Parts: append([]string{resource, name, subresource}, strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"+resource+"/"+name+"/"+subresource), "/")[1:]...),
+	}
+	if last := len(info.Parts) - 1; info.Parts[last] == "" {
+		info.Parts = info.Parts[:last]
 	}
 	options, err := c.Options(info, r)
 	if err != nil {
@@ -250,6 +257,41 @@ func TestProxy(t *testing.T) {
 	for host, proxied := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "169.254.169.254": false, "127.0.0.1": false, "::1": false, "0.0.0.0": false, "localhost": false, "": false} {
 		if err := checkProxied(t.Context(), host); proxied != (err == nil) {
 			t.Errorf("%q is proxied: %v, want %v", host, err == nil, proxied)
+		}
+	}
+}
+
+// A page at the root links to what is below it, so its path has to end in a
+// slash for a browser.
+func TestProxyOfTheRootEndsInASlash(t *testing.T) {
+	c, _ := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved" {
+			http.Redirect(w, r, "/new/place?x=y", http.StatusFound)
+			return
+		}
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
+	})
+	const root = "/api/v1/namespaces/default/pods/https:web:8080/proxy"
+	for _, test := range []struct {
+		method, rest   string
+		code           int
+		location, body string
+	}{
+		{"GET", "", 301, root + "/", ""},
+		{"HEAD", "", 301, root + "/", ""},
+		{"GET", "?a=b&c=%2F", 301, root + "/?a=b&c=%2F", ""},
+		{"POST", "", 200, "", "POST /"},
+		{"PUT", "?a=b", 200, "", "PUT /?a=b"},
+		{"DELETE", "", 200, "", "DELETE /"},
+		{"GET", "/", 200, "", "GET /"},
+		{"GET", "/a", 200, "", "GET /a"},
+		{"GET", "/a/", 200, "", "GET /a/"},
+		{"GET", "/a/../../b", 200, "", "GET /b"},
+		{"GET", "/moved", 302, root + "/new/place?x=y", ""},
+	} {
+		w, err := requestBy(c, test.method, "pods", "https:web:8080", "proxy", test.rest)
+		if err != nil || w.Code != test.code || w.Header().Get("Location") != test.location || test.body != "" && w.Body.String() != test.body {
+			t.Errorf("%s %q: %v %d %q %q", test.method, test.rest, err, w.Code, w.Header().Get("Location"), w.Body)
 		}
 	}
 }

@@ -157,14 +157,31 @@ func proxyOptions(info *apirequest.RequestInfo, _ *http.Request) runtime.Object 
 	return &corev1.NodeProxyOptions{TypeMeta: typeMeta("NodeProxyOptions"), Path: path}
 }
 
-// proxyPath is what follows /proxy in a request's path.
+// proxyPath is what follows /proxy in a request's path: nothing, or a path that
+// begins with a slash.
 func proxyPath(info *apirequest.RequestInfo) string {
-	path := "/"
+	path := ""
 	if len(info.Parts) > 3 {
-		path += strings.Join(info.Parts[3:], "/")
+		path = strings.Join(info.Parts[3:], "/")
+	}
+	if path != "" && !strings.HasPrefix(path, "/") {
+		path = "/" + path
 	}
 	if strings.HasSuffix(info.Path, "/") && !strings.HasSuffix(path, "/") {
 		path += "/"
 	}
 	return path
+}
+
+// proxiedPath is the path that admission has let pass.
+func proxiedPath(options runtime.Object) string {
+	switch o := options.(type) {
+	case *corev1.PodProxyOptions:
+		return o.Path
+	case *corev1.ServiceProxyOptions:
+		return o.Path
+	case *corev1.NodeProxyOptions:
+		return o.Path
+	}
+	return ""
 }

@@ -21,8 +21,9 @@ import (
 )
 
 // proxy passes a request on to a pod, a service or a node, named as
-// [scheme:]name[:port].
-func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail func(error)) (http.Handler, error) {
+// [scheme:]name[:port]. A GET or HEAD without a path is sent to the path with a
+// slash, below which the links of what answers lead.
+func (c *Connector) proxy(info *apirequest.RequestInfo, path string, r *http.Request, fail func(error)) (http.Handler, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(info.Name)
 	if !ok || info.Resource != "services" && !isPort(port) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(info.Resource, "s"), info.Name))
@@ -49,7 +50,7 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, r *http.Request, fail fu
 	if u.Scheme = scheme; scheme == "" {
 		u.Scheme = "http"
 	}
-	u.Path, u.RawQuery = proxyPath(info), r.URL.RawQuery
+	u.Path, u.RawQuery = utilnet.JoinPreservingTrailingSlash(path), r.URL.RawQuery
 	handler := proxy.NewUpgradeAwareHandler(u, transport, true, false, responder(fail))
 	handler.UseLocationHost = false
 	return handler, nil
@@ -162,7 +163,7 @@ func (c *Connector) serviceURL(namespace, name, port string) (*url.URL, error) {
 // isPod says that an endpoint is a pod of the namespace at an address of its
 // own.
 func (c *Connector) isPod(namespace string, e *discoveryv1.Endpoint) bool {
-	if e.TargetRef == nil || e.TargetRef.Namespace != namespace {
+	if e.TargetRef == nil || e.TargetRef.Namespace != namespace || len(e.Addresses) == 0 {
 		return false
 	}
 	pod, ok := c.pods.Get(namespace, e.TargetRef.Name)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // sails is a definition with what pruning, defaults and validation show.
@@ -47,21 +50,27 @@ func startHooked(t testing.TB) *hooked {
 	}
 	h.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", sails)
 	h.patches(`[{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]`)
-	h.await("the webhooks are called and sails are served", func() bool {
+	h.await("sails are served", func() bool { return h.raw(http.MethodGet, sailsPath, "") == http.StatusOK })
+	h.await("the webhooks are called", func() bool {
 		for _, mode := range []string{"fail", "ignore"} {
-			for _, kind := range []string{mapsPath, sailsPath} {
-				made := h.do(http.MethodPost, kind+"?dryRun=All", "application/json", []byte(`{"apiVersion": "`+apiVersionOf(kind)+`", "kind": "`+kindOf(kind)+`", "metadata": {"name": "probe", "labels": {"mode": "`+mode+`"}}}`))
-				object, _ := made.Object.(map[string]any)
-				metadata, _ := object["metadata"].(map[string]any)
-				labels, _ := metadata["labels"].(map[string]any)
-				if labels["seen"] != "yes" {
-					return false
-				}
+			made := h.do(http.MethodPost, mapsPath+"?dryRun=All", "application/json", h.object(mapsPath, mode))
+			metadata, _ := made.Object.(map[string]any)["metadata"].(map[string]any)
+			if labels, _ := metadata["labels"].(map[string]any); labels["seen"] != "yes" {
+				return false
 			}
 		}
 		return true
 	})
 	return h
+}
+
+// raw sends a request and returns the code of the answer.
+func (s *server) raw(method, uri, body string) int {
+	r := httptest.NewRequest(method, uri, strings.NewReader(body))
+	admin := &user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r.WithContext(apirequest.WithUser(context.Background(), admin)))
+	return w.Code
 }
 
 func apiVersionOf(path string) string {
