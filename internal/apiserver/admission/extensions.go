@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -146,7 +147,10 @@ func (e *extension) start() (admission.Interface, error) {
 	if authentication == nil {
 		authentication = func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return r }
 	}
-	webhookinitializer.NewPluginInitializer(authentication, access.Services).Initialize(plugin)
+	bounded := func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		return webhooks.Bounded(authentication(r))
+	}
+	webhookinitializer.NewPluginInitializer(bounded, access.Services).Initialize(plugin)
 	if v, ok := plugin.(admission.InitializationValidator); ok {
 		if err := v.ValidateInitialization(); err != nil {
 			return nil, err

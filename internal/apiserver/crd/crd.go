@@ -36,6 +36,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
+	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -106,7 +107,7 @@ func (s *Server) newConverters() (*conversion.CRConverterFactory, error) {
 			return nil, err
 		}
 	}
-	return conversion.NewCRConverterFactory(services, nil)
+	return conversion.NewCRConverterFactory(services, webhooks.Bounded)
 }
 
 const (
