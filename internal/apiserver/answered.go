@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 )
@@ -38,16 +37,9 @@ type Observer func(Answered)
 
 // finish turns a panic into an answer and reports the request.
 func (q *request) finish() {
-	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
-			panic(p)
-		}
-		log := klog.FromContext(q.ctx)
-		log.Error(fmt.Errorf("%v", p), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI, "stack", string(debug.Stack()))
-		if q.code != 0 {
-			panic(http.ErrAbortHandler)
-		}
-		q.fail(apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+	reason := recover()
+	if reason != nil {
+		q.panicked(reason)
 	}
 	if log := klog.FromContext(q.ctx).V(3); log.Enabled() {
 		name := ""
@@ -62,6 +54,31 @@ func (q *request) finish() {
 	}
 	if q.server.Observe != nil {
 		q.server.Observe(q.answered())
+	}
+	if reason != nil && q.cut {
+		panic(http.ErrAbortHandler) // the connection, or the stream, ends: the client knows that the answer is not whole
+	}
+}
+
+// errPanicked is what upstream answers, not as a Status.
+const errPanicked = "This request caused apiserver to panic. Look in the logs for details."
+
+// panicked answers, if that is still possible, and logs and counts the panic.
+// What the request held has been given back on the way here by those who took
+// it.
+func (q *request) panicked(reason any) {
+	counted := counted(new(q.answered()))
+	if reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+		q.cut = true
+		q.server.Metrics.Requests.Aborted(counted)
+		return
+	}
+	q.server.Metrics.Requests.Panicked(counted)
+	klog.FromContext(q.ctx).Error(fmt.Errorf("%v", reason), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI,
+		"auditID", q.w.Header().Get("Audit-Id"), "stack", string(debug.Stack()))
+	if q.cut = q.code != 0; !q.cut {
+		q.code = http.StatusInternalServerError
+		http.Error(q.w, errPanicked, q.code)
 	}
 }
 

@@ -41,6 +41,7 @@ type request struct {
 	size     int // of the answer's body
 	received int // bytes of the request's body
 	dropped  bool
+	cut      bool           // a panic came after the beginning of the answer
 	audit    *audit.Request // nil unless requests are recorded
 	// recognised is when, after now, the sender was known.
 	recognised time.Duration

@@ -143,6 +143,9 @@ func (s *Server) count(a Answered) {
 func counted(a *Answered) metrics.Request {
 	i := a.Info
 	r := metrics.Request{Verb: i.Verb, DryRun: a.DryRun, Code: a.Code}
+	if !i.IsResourceRequest && !slices.Contains(methods, i.Verb) {
+		r.Verb = "" // as there are as many methods as clients can think of, too
+	}
 	switch {
 	case a.Known:
 		r.Group, r.Version, r.Resource, r.Subresource = i.APIGroup, i.APIVersion, i.Resource, i.Subresource
@@ -152,6 +155,9 @@ func counted(a *Answered) metrics.Request {
 	}
 	return r
 }
+
+// methods are the verbs of requests that are not about resources.
+var methods = []string{"get", "head", "post", "put", "patch", "delete", "options", "connect", "trace"}
 
 // beginLongRunning counts a request that takes as long as it likes, until the
 // function that it returns is called.

@@ -133,10 +133,16 @@ func (q *request) prepareUpdate(c *change, obj resource.Object, current *watchca
 	} else {
 		finish = nothing
 	}
-	if err = q.checkUpdate(g, r, obj, old); err != nil {
-		finish(false)
+	checked := false
+	defer func() { // after a panic, too
+		if !checked {
+			finish(false)
+		}
+	}()
+	if err := q.checkUpdate(g, r, obj, old); err != nil {
 		return nothing, err
 	}
+	checked = true
 	return finish, nil
 }
 

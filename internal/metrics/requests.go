@@ -45,6 +45,8 @@ type Requests struct {
 	read        *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	dropped     *prometheus.CounterVec
+	aborted     *prometheus.CounterVec
+	panicked    *prometheus.CounterVec
 	deprecated  *prometheus.GaugeVec
 	series      sync.Map // Request to *series: finding a series by its labels costs more than counting
 }
@@ -75,6 +77,10 @@ func newRequests(r *Registry) *Requests {
 			kind...),
 		dropped: r.counter("apiserver_request_terminations_total", alpha+"Number of requests which apiserver terminated in self-defense.",
 			append(kind[:len(kind):len(kind)], "code")...),
+		aborted: r.counter("apiserver_request_aborts_total", alpha+"Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, resource, subresource and scope",
+			kind[:len(kind)-1]...),
+		panicked: r.counter("coracle_request_panics_total", alpha+"Number of requests whose handling panicked, for each group, version, verb, resource, subresource and scope",
+			kind[:len(kind)-1]...),
 		deprecated: r.gauge("apiserver_requested_deprecated_apis", stable+"Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 			"group", "version", "resource", "subresource", "removed_release"),
 	}
@@ -105,6 +111,18 @@ func (m *Requests) Observe(r Request, a Answer) {
 		m.dropped.WithLabelValues(append(r.labels(), strconv.Itoa(r.Code))...).Inc()
 	}
 }
+
+// Kept is how many kinds of requests have been told apart.
+func (m *Requests) Kept() (n int) {
+	m.series.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// Aborted counts a request whose answer was cut off.
+func (m *Requests) Aborted(r Request) { m.aborted.WithLabelValues(r.labels()[:6]...).Inc() }
+
+// Panicked counts a request whose handling panicked.
+func (m *Requests) Panicked(r Request) { m.panicked.WithLabelValues(r.labels()[:6]...).Inc() }
 
 // Begin counts a long-running request until end is called.
 func (m *Requests) Begin(r Request) (end func()) {

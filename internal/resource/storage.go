@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,8 +79,15 @@ func encodeJSON(v any) ([]byte, error) {
 
 // DecodeStored reads what EncodeStored or upstream wrote for an object of r,
 // in any version of r, and returns it in the hub version with defaults,
-// TypeMeta and resourceVersion set. data is not kept.
-func DecodeStored(r *Resource, data []byte, revision int64) (Object, error) {
+// TypeMeta and resourceVersion set. data is not kept. A panic of the kind's
+// own functions, or of a custom resource's schema, is an error: one value must
+// not keep all others from being read.
+func DecodeStored(r *Resource, data []byte, revision int64) (obj Object, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			obj, err = nil, fmt.Errorf("decode stored %s: panic in %s: %v", r.Plural, panicking(), reason)
+		}
+	}()
 	obj, version, err := decodeAny(r, data)
 	if err != nil {
 		return nil, fmt.Errorf("decode stored %s: %w", r.Plural, err)
@@ -97,6 +106,20 @@ func DecodeStored(r *Resource, data []byte, revision int64) (Object, error) {
 	}
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	return obj, nil
+}
+
+// panicking names the function that panicked, for the one that recovers.
+func panicking() string {
+	callers := make([]uintptr, 16)
+	frames := goruntime.CallersFrames(callers[:goruntime.Callers(1, callers)])
+	panicked := false
+	for frame, more := frames.Next(); more; frame, more = frames.Next() {
+		if panicked && !strings.HasPrefix(frame.Function, "runtime.") {
+			return fmt.Sprintf("%s:%d", frame.Function, frame.Line)
+		}
+		panicked = panicked || frame.Function == "runtime.gopanic"
+	}
+	return "unknown function"
 }
 
 func decodeAny(r *Resource, data []byte) (Object, *Version, error) {

@@ -2,6 +2,7 @@ package crd
 
 import (
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	apiextensionsinternal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -74,7 +76,16 @@ func (v *version) new() resource.Object {
 	return u
 }
 
-func (v *version) compile() (*compiled, error) {
+// compile makes the version's validators. A schema that the libraries cannot
+// take is an error like one that they refuse: it must not end the process that
+// reads the objects of all definitions.
+func (v *version) compile() (_ *compiled, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			klog.Background().Error(fmt.Errorf("%v", reason), "Panic while compiling a schema", "kind", v.gvk(), "stack", string(debug.Stack()))
+			err = fmt.Errorf("schema of %s cannot be used: panic: %v", v.gvk(), reason)
+		}
+	}()
 	validationSchema, err := internalSchema(v.spec)
 	if err != nil {
 		return nil, err
