@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -301,7 +300,7 @@ func (q *request) mergeStrategically(p *patch, current, sample, next runtime.Obj
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(original, changes, sample)
+	merged, err := strategicMerge(original, changes, sample)
 	if err != nil {
 		return strategicError(err)
 	}

@@ -201,9 +201,19 @@ var evilPatches = []struct {
 	{"a negative index", `[{"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]}, {"op": "add", "path": "/metadata/finalizers/-9", "value": "x"}]`, 500, 500, "", ""},
 	{"an index beyond", `[{"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]}, {"op": "replace", "path": "/metadata/finalizers/999999999999", "value": "x"}]`, 500, 500, "", ""},
 	{"being deleted", `[{"op": "add", "path": "/metadata/deletionTimestamp", "value": "2020-01-01T00:00:00Z"}]`, 201, 201, "", ""},
+	{"copies of copies", copies(), 500, 500, "", ""},
 	{"null labels", `[{"op": "replace", "path": "/metadata/labels", "value": {"a": null}}]`, 201, 201, "", ""},
 	{"fields beyond the schema", `[{"op": "add", "path": "/spec", "value": {"area": 7, "mast": "oak", "cloth": {"weight": 3, "stain": true}}}]`, 201, 201, "", ""},
 	{"what validation refuses", `[{"op": "add", "path": "/spec", "value": {"area": 700}}, {"op": "add", "path": "/data", "value": {"a b": "x"}}]`, 422, 422, "data[a b]", "spec.area"},
+}
+
+// copies is a patch of 3 kB that makes an object of a gigabyte.
+func copies() string {
+	patch := `[{"op": "add", "path": "/metadata/annotations", "value": {"a": "` + strings.Repeat("x", 1000) + `"}}, {"op": "add", "path": "/data", "value": {"0": {}}}`
+	for i := range 20 {
+		patch += fmt.Sprintf(`, {"op": "add", "path": "/data/%d", "value": {}}, {"op": "copy", "from": "/metadata", "path": "/data/%d/m"}, {"op": "copy", "from": "/data", "path": "/metadata/%d"}`, i+1, i+1, i)
+	}
+	return patch + "]"
 }
 
 // TestWebhookPatchesOfAllSorts lets webhooks change what is not theirs.
