@@ -60,7 +60,26 @@ func (a *adversary) spoil(object any) any {
 	return object
 }
 
-func (a *adversary) value() any { return a.evil[a.IntN(len(a.evil))] }
+func (a *adversary) value() any { return copied(a.evil[a.IntN(len(a.evil))]) }
+
+// copied copies a value, so that what is changed is in one place alone.
+func copied(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		c := make(map[string]any, len(v))
+		for key, value := range v {
+			c[key] = copied(value)
+		}
+		return c
+	case []any:
+		c := make([]any, len(v))
+		for i, value := range v {
+			c[i] = copied(value)
+		}
+		return c
+	}
+	return v
+}
 
 // change changes one place: the deeper, the likelier it stops.
 func (a *adversary) change(v any, depth int) any {
@@ -80,7 +99,7 @@ func (a *adversary) change(v any, depth int) any {
 		case 1:
 			v[key] = a.value()
 		case 2:
-			v[keys[a.IntN(len(keys))]] = v[key]
+			v[keys[a.IntN(len(keys))]] = copied(v[key])
 		default:
 			v[key] = a.change(v[key], depth+1)
 		}
@@ -92,7 +111,7 @@ func (a *adversary) change(v any, depth int) any {
 		i := a.IntN(len(v))
 		switch a.IntN(8) {
 		case 0:
-			return append(v, v[i])
+			return append(v, copied(v[i]))
 		case 1:
 			return append(v, a.value())
 		case 2:
