@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"fmt"
-	"io"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,37 +13,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/resource"
 )
-
-// readBody reads the whole body, up to 3 MiB.
-func (q *request) readBody() ([]byte, error) {
-	if q.http.Body == nil {
-		return nil, nil
-	}
-	if q.http.ContentLength > maxBodySize {
-		return nil, errBodyTooLarge()
-	}
-	body := make([]byte, 0, max(q.http.ContentLength+1, 512))
-	for {
-		n, err := q.http.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		q.received = len(body)
-		switch {
-		case len(body) > maxBodySize:
-			return nil, errBodyTooLarge()
-		case err == io.EOF: //nolint:errorlint // readers return it unwrapped
-			return body, nil
-		case err != nil:
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
-		}
-		if len(body) == cap(body) {
-			body = append(body, 0)[:len(body)]
-		}
-	}
-}
-
-func errBodyTooLarge() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBodySize))
-}
 
 // input is a body of the kind that the endpoint expects.
 type input struct {

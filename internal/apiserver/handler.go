@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -24,6 +25,7 @@ import (
 type request struct {
 	server *Server
 	w      http.ResponseWriter
+	wire   http.ResponseWriter // w as the connection gave it
 	http   *http.Request
 	ctx    context.Context // bounded by the request's timeout
 	info   apirequest.RequestInfo
@@ -37,9 +39,11 @@ type request struct {
 
 	parsed   url.Values
 	warnings warnings
-	code     int // of the answer; 0 as long as there is none
-	size     int // of the answer's body
-	received int // bytes of the request's body
+	code     int           // of the answer; 0 as long as there is none
+	size     int           // of the answer's body
+	body     []byte        // what was received of the request's body
+	rest     io.ReadCloser // of a body that is too large for a verb; nil for none
+	received int           // bytes of the request's body
 	dropped  bool
 	cut      bool           // a panic came after the beginning of the answer
 	audit    *audit.Request // nil unless requests are recorded
@@ -59,11 +63,8 @@ func (q *request) query() url.Values {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &request{server: s, w: w, http: r, ctx: r.Context(), now: s.Clock.Now()}
+	q := &request{server: s, w: w, wire: w, http: r, ctx: r.Context(), now: s.Clock.Now()}
 	defer q.finish()
-	if r.Method != http.MethodGet {
-		growStack(0)
-	}
 	header := w.Header()
 	id := auditID(r)
 	header["Audit-Id"] = []string{id}
@@ -138,9 +139,14 @@ func (q *request) serve(longRunning bool) error {
 	}
 	if longRunning {
 		defer q.server.beginLongRunning(&q.info)()
+	} else if q.sendsBody() {
+		return q.serveBody()
+	}
+	if isMutating(q.http.Method) {
+		growStack(0)
 	}
 	if !longRunning || q.info.Verb == "watch" {
-		if err := q.enter(); err != nil {
+		if err := q.enter(q.now.Add(q.recognised)); err != nil {
 			return err
 		}
 		defer q.leave()
@@ -148,6 +154,37 @@ func (q *request) serve(longRunning bool) error {
 	if err := q.authorize(); err != nil {
 		return err
 	}
+	if longRunning {
+		q.unhurried()
+	}
+	return q.answer()
+}
+
+// serveBody serves a request that sends a body.
+func (q *request) serveBody() error {
+	if err := q.authorize(); err != nil {
+		return err
+	}
+	done, err := q.receive()
+	defer done()
+	if err != nil {
+		return err
+	}
+	growStack(0)
+	if q.isLarge() && !q.isElsewhere() {
+		if err := q.enterLarge(); err != nil {
+			return err
+		}
+	}
+	defer q.leave()
+	if err := q.enter(q.server.Clock.Now()); err != nil {
+		return err
+	}
+	return q.answer()
+}
+
+// answer does what the request asks for.
+func (q *request) answer() error {
 	if q.info.IsResourceRequest {
 		return q.serveResource()
 	}

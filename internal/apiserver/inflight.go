@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -23,7 +24,9 @@ type inFlight struct {
 
 // turn is a request's place among those that are being served.
 type turn struct {
+	held  atomic.Bool      // there is something to give back
 	class *inFlight        // nil outside
+	large bool             // it has a place for large requests
 	flow  fairness.Request // with priority and fairness
 }
 
@@ -33,13 +36,14 @@ var errTooManyRequests = errors.New("Too many requests, please try again later."
 // enter lets the request be served now or, with priority and fairness, when
 // its turn has come. The request must leave when it has been served. A watch
 // leaves as soon as it has begun; other long-running requests need no turn.
-func (q *request) enter() error {
+// arrived is since when the request could be served.
+func (q *request) enter(arrived time.Time) error {
 	class := &q.server.reading
 	if isMutating(q.http.Method) {
 		class = &q.server.mutating
 	}
 	if q.server.Fairness != nil {
-		return q.enterFairly(class)
+		return q.enterFairly(class, arrived)
 	}
 	if q.info.Verb == "watch" {
 		return nil
@@ -49,12 +53,13 @@ func (q *request) enter() error {
 		return q.drop()
 	}
 	q.turn.class = class
+	q.turn.held.Store(true)
 	return nil
 }
 
-func (q *request) enterFairly(class *inFlight) error {
+func (q *request) enterFairly(class *inFlight, arrived time.Time) error {
 	flow := &q.turn.flow
-	ok := q.server.Fairness.Begin(q.ctx, flow, q.user, &q.info, q.visits(), q.now.Add(q.recognised))
+	ok := q.server.Fairness.Begin(q.ctx, flow, q.user, &q.info, q.visits(), arrived)
 	header := q.w.Header()
 	header["X-Kubernetes-Pf-Flowschema-Uid"], header["X-Kubernetes-Pf-Prioritylevel-Uid"] = flow.UIDs()
 	if !ok {
@@ -62,6 +67,7 @@ func (q *request) enterFairly(class *inFlight) error {
 	}
 	class.current.Add(1)
 	q.turn.class = class
+	q.turn.held.Store(true)
 	return nil
 }
 
@@ -72,13 +78,19 @@ func (q *request) drop() error {
 	return errTooManyRequests
 }
 
-// leave ends the request's turn; more calls do nothing.
+// leave ends the request's turn; more calls do nothing. It may be called from
+// another goroutine than the request's.
 func (q *request) leave() {
+	if !q.turn.held.CompareAndSwap(true, false) {
+		return
+	}
+	if q.turn.large {
+		<-q.server.large
+	}
 	if q.turn.class == nil {
 		return
 	}
 	q.turn.class.current.Add(-1)
-	q.turn.class = nil
 	if q.server.Fairness != nil {
 		q.turn.flow.End(q.server.Clock.Now())
 	}

@@ -31,7 +31,7 @@ func (q *request) send(code int, media codec.Media, body []byte) {
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	q.w.WriteHeader(code)
 	if q.http.Method != http.MethodHead {
-		_, _ = q.w.Write(body)
+		q.answering(len(body), func() { _, _ = q.w.Write(body) })
 	}
 }
 
@@ -48,7 +48,7 @@ func (q *request) sendList(l *codec.List, media codec.Media) {
 	header["Content-Length"] = []string{strconv.Itoa(l.Size())}
 	q.w.WriteHeader(http.StatusOK)
 	if q.http.Method != http.MethodHead {
-		_, _ = l.WriteTo(q.w)
+		q.answering(l.Size(), func() { _, _ = l.WriteTo(q.w) })
 	}
 }
 
@@ -85,9 +85,11 @@ func (q *request) sendCompressed(code int, write func(*gzip.Writer) error) {
 	w := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(w)
 	w.Reset(q.w)
-	if write(w) == nil {
-		_ = w.Close()
-	}
+	q.answering(compressionThreshold, func() {
+		if write(w) == nil {
+			_ = w.Close()
+		}
+	})
 }
 
 // negotiate chooses the form of the answer.
@@ -182,8 +184,10 @@ func (q *request) sendObject(code int, obj runtime.Object, o codec.Output) error
 // handOver lets another handler answer. The handler sees the user and what
 // the request is about in its context.
 func (q *request) handOver(h http.Handler) {
-	recorder := &recordingWriter{ResponseWriter: q.w, code: &q.code, size: &q.size}
-	h.ServeHTTP(recorder, q.http.WithContext(q.admissionContext()))
+	recorder := &recordingWriter{request: q, ResponseWriter: q.w, code: &q.code, size: &q.size}
+	r := q.http.WithContext(q.admissionContext())
+	r.Body = q.unreadBody()
+	h.ServeHTTP(recorder, r)
 	if q.code == 0 {
 		q.code = http.StatusOK
 	}
@@ -192,6 +196,7 @@ func (q *request) handOver(h http.Handler) {
 // recordingWriter notes the code and size of an answer.
 type recordingWriter struct {
 	http.ResponseWriter
+	request    *request
 	code, size *int
 }
 
@@ -202,12 +207,13 @@ func (w *recordingWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *recordingWriter) Write(data []byte) (int, error) {
+func (w *recordingWriter) Write(data []byte) (n int, err error) {
 	if *w.code == 0 {
 		*w.code = http.StatusOK
 	}
 	*w.size += len(data)
-	return w.ResponseWriter.Write(data)
+	w.request.answering(*w.size, func() { n, err = w.ResponseWriter.Write(data) })
+	return n, err
 }
 
 // Flush implements http.Flusher for handlers that ask for it.

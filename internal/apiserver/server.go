@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,6 +147,8 @@ type Server struct {
 	change  sync.Mutex // serializes the writers of routes
 
 	reading, mutating inFlight
+	intake            intake
+	large             chan struct{} // the places of large requests
 	discovery         *discovery.Documents
 	impersonation     *impersonation.Gate
 	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
@@ -186,7 +189,7 @@ func New(c Config) (*Server, error) {
 	if c.Audit != nil {
 		c.Admission = admission.WithAudit(c.Admission)
 	}
-	s := &Server{Config: c, virtual: virtualHandlers()}
+	s := &Server{Config: c, virtual: virtualHandlers(), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)
