@@ -144,7 +144,7 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 
 	rules := q.rules()
 	if errs := resource.BeforeCreate(r, rules, obj); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(kindOf(r, obj), obj.GetName(), errs)
+		return nil, errInvalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	for _, w := range r.Warnings(rules, obj, nil) {
 		q.warnings.AddWarning("", w)

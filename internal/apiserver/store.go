@@ -155,7 +155,7 @@ func (q *request) checkUpdate(g *gate, r *resource.Resource, obj, old resource.O
 		errs = resource.BeforeUpdate(r, rules, obj, old)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(kindOf(r, obj), obj.GetName(), errs)
+		return errInvalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	if q.sub == nil {
 		for _, w := range r.Warnings(rules, obj, old) {

@@ -130,6 +130,9 @@ func decodeProtobuf(obj runtime.Object, expected schema.GroupVersionKind, body [
 	if !ok {
 		return actual, fmt.Errorf("object %T does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message", obj)
 	}
+	if len(envelope.Raw) > maxNesting*leastLevel && nestsTooDeep(envelope.Raw, maxNesting) {
+		return actual, errNesting
+	}
 	return actual, message.Unmarshal(envelope.Raw)
 }
 
