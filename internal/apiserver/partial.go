@@ -157,7 +157,7 @@ func (q *request) patchParts(p *patch, current *watchcache.Entry, touched parts,
 	if !ok {
 		return false
 	}
-	data, strict, err := p.applyJSON(data)
+	data, strict, err := p.applyJSON(q.ctx, data)
 	if err != nil || len(strict) > 0 {
 		return false
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,12 +22,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/jsonpatch"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
-
-// maxPatchOperations bounds a JSON patch.
-const maxPatchOperations = 10000
 
 // patch is a PATCH: how, with what and under which options.
 type patch struct {
@@ -177,7 +175,7 @@ func (q *request) patchJSON(p *patch, current *watchcache.Entry, obj resource.Ob
 	if err != nil {
 		return err
 	}
-	data, strict, err := p.applyJSON(data)
+	data, strict, err := p.applyJSON(q.ctx, data)
 	if err != nil {
 		return err
 	}
@@ -229,7 +227,7 @@ type patchOperation struct {
 
 // applyJSON patches a document; strict lists unknown and duplicate fields of
 // the patch itself.
-func (p *patch) applyJSON(data []byte) (patched []byte, strict []error, err error) {
+func (p *patch) applyJSON(ctx context.Context, data []byte) (patched []byte, strict []error, err error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	if p.kind == types.MergePatchType {
 		if p.wantsStrict() {
@@ -238,7 +236,7 @@ func (p *patch) applyJSON(data []byte) (patched []byte, strict []error, err erro
 				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 			}
 		}
-		patched, err = jsonpatch.MergePatch(data, p.body)
+		patched, err = jsonpatch.Merge(data, p.body)
 		if err != nil {
 			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
@@ -254,28 +252,17 @@ func (p *patch) applyJSON(data []byte) (patched []byte, strict []error, err erro
 			strict[i] = fmt.Errorf("json patch %w", e)
 		}
 	}
-	operations, err := jsonpatch.DecodePatch(p.body)
+	operations, err := jsonpatch.Parse(p.body)
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	if len(operations) > maxPatchOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(operations)))
+	if len(operations) > jsonpatch.MaxOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", jsonpatch.MaxOperations, len(operations)))
 	}
-	if patched, err = applyOperations(operations, data); err != nil {
-		return nil, nil, errUnprocessable(err)
+	if patched, err = operations.Apply(ctx, data); err != nil && ctx.Err() == nil {
+		err = errUnprocessable(err)
 	}
-	return patched, strict, nil
-}
-
-// applyOperations carries out a JSON patch. The library panics on some that
-// make no sense, such as a replacement of everything by no value.
-func applyOperations(operations jsonpatch.Patch, data []byte) (patched []byte, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			patched, err = nil, fmt.Errorf("the patch cannot be applied: %v", reason)
-		}
-	}()
-	return operations.Apply(data)
+	return patched, strict, err
 }
 
 func errUnprocessable(err error) error {

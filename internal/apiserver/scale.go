@@ -131,7 +131,7 @@ func (q *request) patchedScale(p *patch, scale *autoscalingv1.Scale) (*autoscali
 	if err != nil {
 		return nil, err
 	}
-	data, strict, err := merge.applyJSON(data)
+	data, strict, err := merge.applyJSON(q.ctx, data)
 	if err != nil {
 		return nil, err
 	}
