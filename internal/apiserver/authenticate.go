@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -43,6 +44,8 @@ func (q *request) authenticate() error {
 	q.authenticated(metrics.Success, q.user.GetName())
 	if q.user.GetName() == user.Anonymous {
 		q.closeUnauthenticated()
+	} else {
+		httpserver.Known(r.Context())
 	}
 	q.server.Credentials.Strip(q.http.Header)
 	return nil

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // A request's body is received after the request is known to be allowed and
@@ -191,9 +193,7 @@ func (q *request) isElsewhere() bool {
 // unhurried lets the client of a long-running request send and read for as
 // long as it lasts.
 func (q *request) unhurried() {
-	control := http.NewResponseController(q.wire)
-	_ = control.SetReadDeadline(time.Time{})
-	_ = control.SetWriteDeadline(time.Time{})
+	httpserver.Unhurried(q.wire)
 }
 
 // answering waits for an answer to be written. Should the client be slow to

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // Leave makes /readyz fail from now on, so that load balancers look for
@@ -28,6 +30,10 @@ func (s *Server) filtered() http.Handler {
 	return filters.WithHSTS(handler, s.StrictTransportSecurity)
 }
 
+// answerTime is how long a client has after a request's deadline to read the
+// answer.
+const answerTime = 5 * time.Second
+
 // shutdownGrace is how long requests under way may take to finish.
 const shutdownGrace = 10 * time.Second
 
@@ -43,24 +49,18 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	s.stop.Store(&ctx)
 	log := klog.FromContext(ctx)
-	server := &http.Server{
-		Handler:           s.filtered(),
-		TLSConfig:         tlsConfig,
-		ReadHeaderTimeout: 32 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.MaxStreamsPerConnection,
-			MaxReadFrameSize:     64 << 10,
-			// Room for a body of the greatest size without waiting for the client's window.
-			MaxReceiveBufferPerStream:     256 << 10,
-			MaxReceiveBufferPerConnection: 256 << 10 * 25,
-		},
-		ErrorLog:    klog.NewStandardLogger("WARNING"),
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-	}
+	server := httpserver.New(s.filtered(), tlsConfig)
+	// A request's own deadline comes first, so that the client gets an answer.
+	server.ReadTimeout = s.RequestTimeout + answerTime
+	server.WriteTimeout = server.ReadTimeout
+	server.HTTP2.MaxConcurrentStreams = s.MaxStreamsPerConnection
+	server.HTTP2.MaxReadFrameSize = 64 << 10
+	// Room for large bodies without waiting for the client's window.
+	server.HTTP2.MaxReceiveBufferPerStream = 256 << 10
+	server.HTTP2.MaxReceiveBufferPerConnection = 256 << 10 * 25
+	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	done := make(chan error, 1)
-	go func() { done <- server.ServeTLS(listener, "", "") }()
+	go func() { done <- server.ServeTLS(httpserver.NewDoor(listener), "", "") }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)

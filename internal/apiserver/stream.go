@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -32,17 +33,28 @@ func (q *request) openStream(media codec.Media) (eventStream, error) {
 	q.warnings.write(header)
 	q.code = http.StatusOK
 	q.w.WriteHeader(q.code)
-	s := &httpStream{w: q.w, control: http.NewResponseController(q.w), size: &q.size}
+	s := &httpStream{w: q.w, control: http.NewResponseController(q.w), wire: http.NewResponseController(q.wire), size: &q.size}
+	s.guard = time.AfterFunc(streamPatience, s.check)
 	return s, s.control.Flush()
 }
 
+// streamPatience is how long a client may take to read what is sent at once.
+const streamPatience = 30 * time.Second
+
+// httpStream cuts off a client that does not read. Its own timer looks after
+// that, for a deadline of each sending would cost more than the sending.
 type httpStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	wire    *http.ResponseController
 	size    *int
+	sending atomic.Int64 // since when, in nanoseconds; 0 is not, below is never again
+	guard   *time.Timer
 }
 
 func (s *httpStream) send(frames []byte) error {
+	s.sending.Store(time.Now().UnixNano())
+	defer s.sending.Store(0)
 	*s.size += len(frames)
 	if _, err := s.w.Write(frames); err != nil {
 		return err
@@ -50,8 +62,24 @@ func (s *httpStream) send(frames []byte) error {
 	return s.control.Flush()
 }
 
+// check ends a sending that lasts too long.
+func (s *httpStream) check() {
+	switch since := s.sending.Load(); {
+	case since < 0:
+		return
+	case since > 0 && time.Since(time.Unix(0, since)) >= streamPatience:
+		_ = s.wire.SetWriteDeadline(time.Unix(1, 0))
+		return
+	}
+	s.guard.Reset(streamPatience)
+}
+
 func (s *httpStream) single() bool { return false }
-func (s *httpStream) close()       {}
+
+func (s *httpStream) close() {
+	s.sending.Store(-1)
+	s.guard.Stop()
+}
 
 func isWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")

@@ -192,6 +192,7 @@ func (w *watcher) scope() watchcache.Scope {
 
 // sendInitial sends everything there is.
 func (w *watcher) sendInitial(snapshot watchcache.Snapshot, announce bool) error {
+	defer time.AfterFunc(slowAnswer, w.begun).Stop() // others get the seat that a slow client does not need
 	var failed error
 	w.selected.visit(snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
 		failed = w.add("ADDED", e)

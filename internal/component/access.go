@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // access decides who may read what of a component's server: client
@@ -97,6 +99,9 @@ func (a *access) guard(next http.Handler) http.Handler {
 		if err != nil || !ok {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
+		}
+		if who.User.GetName() != user.Anonymous {
+			httpserver.Known(r.Context())
 		}
 		verb := "get"
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

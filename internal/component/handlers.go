@@ -7,6 +7,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // handlers are what the API server answers besides the API.
@@ -39,9 +40,9 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 func addProfiles(handlers map[string]http.Handler) {
 	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
 	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
-	handlers["/debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
+	handlers["/debug/pprof/profile"] = httpserver.Stream(http.HandlerFunc(pprof.Profile))
 	handlers["/debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
-	handlers["/debug/pprof/trace"] = http.HandlerFunc(pprof.Trace)
+	handlers["/debug/pprof/trace"] = httpserver.Stream(http.HandlerFunc(pprof.Trace))
 }
 
 // document serves a small document that is made anew for each request.

@@ -10,15 +10,14 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // Serving is the HTTPS server of a component that is none itself: /healthz,
@@ -81,14 +80,11 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	announce(config, verified(access.clients))
-	server := &http.Server{
-		Handler: access.guard(s.handlers(component, flags, c)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: klog.NewStandardLogger("WARNING"),
-		TLSConfig: config,
-	}
+	server := httpserver.New(access.guard(s.handlers(component, flags, c)), config)
 	return together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
-		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(httpserver.NewDoor(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

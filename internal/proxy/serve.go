@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // health tells whether the kernel follows the API: it does unless a change has
@@ -121,9 +123,9 @@ func (s *servers) serve(address string, handler http.Handler) (*http.Server, err
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := httpserver.New(handler, nil)
 	s.all = append(s.all, server)
-	s.done.Go(func() { _ = server.Serve(listener) })
+	s.done.Go(func() { _ = server.Serve(httpserver.NewDoor(listener)) })
 	return server, nil
 }
 

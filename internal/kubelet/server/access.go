@@ -8,6 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // guard lets a request through if its sender is known and may do what it asks.
@@ -22,6 +24,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			klog.FromContext(r.Context()).V(2).Info("Refused a request without valid credentials", "path", r.URL.Path, "err", err)
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
+		}
+		if info.User.GetName() != user.Anonymous {
+			httpserver.Known(r.Context())
 		}
 		attributes := Attributes(r, info.User, s.config.NodeName)
 		for _, a := range attributes {

@@ -19,7 +19,6 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +29,7 @@ import (
 	"k8s.io/klog/v2"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 )
 
@@ -109,12 +109,9 @@ func Listen(config Config) (*Server, error) {
 
 // Run serves until ctx ends; streams that are open then are cut.
 func (s *Server) Run(ctx context.Context) {
-	secure := &http.Server{
-		Handler: s.guard(s.Handler()), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx },
-		TLSConfig: &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12},
-		ErrorLog:  klog.NewStandardLogger("INFO"),
-	}
-	health := &http.Server{Handler: s.healthHandler(), ReadHeaderTimeout: time.Minute}
+	secure := httpserver.New(s.guard(s.Handler()), &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12})
+	secure.BaseContext = func(net.Listener) context.Context { return ctx }
+	health := httpserver.New(s.healthHandler(), nil)
 	var wg sync.WaitGroup
 	serve := func(f func() error, address net.Addr) {
 		wg.Add(1)
@@ -125,9 +122,9 @@ func (s *Server) Run(ctx context.Context) {
 			}
 		}()
 	}
-	serve(func() error { return secure.ServeTLS(s.secure, "", "") }, s.secure.Addr())
+	serve(func() error { return secure.ServeTLS(httpserver.NewDoor(s.secure), "", "") }, s.secure.Addr())
 	if s.healthz != nil {
-		serve(func() error { return health.Serve(s.healthz) }, s.healthz.Addr())
+		serve(func() error { return health.Serve(httpserver.NewDoor(s.healthz)) }, s.healthz.Addr())
 	}
 	<-ctx.Done()
 	_ = secure.Close()
@@ -145,6 +142,7 @@ func (s *Server) healthHandler() http.Handler {
 // Handler is the secure server's handler without authentication.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
+	stream := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httpserver.Stream(h)) }
 	mux.HandleFunc("/healthz", s.health)
 	mux.HandleFunc("/healthz/{check}", s.health)
 	mux.HandleFunc("GET /pods", s.pods)
@@ -158,18 +156,18 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /configz", s.configz)
 	if s.config.Debugging {
 		mux.HandleFunc("GET /runningpods/", s.runningPods)
-		mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+		stream("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
-			mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
-			mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
-			mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
-			mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
-			mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+			stream(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+			stream(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+			stream(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+			stream(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+			stream(method+" /portForward/{namespace}/{pod}", s.portForward)
+			stream(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
 		}
-		mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
-		mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
-		mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+		stream("POST /run/{namespace}/{pod}/{container}", s.run)
+		stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 		if s.config.SystemLogs != "" {
 			mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.config.SystemLogs))))
 		}
@@ -177,9 +175,9 @@ func (s *Server) Handler() http.Handler {
 	if s.config.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		stream("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		stream("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
 }

@@ -1,0 +1,182 @@
+package httpserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve serves until the test ends; change may shorten times.
+func serve(t *testing.T, handler http.HandlerFunc, change func(*http.Server, *Door)) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, server := NewDoor(listener), New(handler, nil)
+	change(server, door)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(door) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// closed fails unless the server ends the connection.
+func closed(t *testing.T, what string, conn net.Conn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("%s keeps its connection", what)
+		}
+	}
+}
+
+// Whoever takes his time with headers, with a body or with reading the answer
+// is cut off; a stream lasts.
+func TestSlowClients(t *testing.T) {
+	last, cut := make(chan struct{}), make(chan error, 1)
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/read":
+			_, _ = io.Copy(io.Discard, r.Body)
+		case "/write":
+			chunk := make([]byte, 1<<20)
+			for {
+				if _, err := w.Write(chunk); err != nil {
+					cut <- err
+					return
+				}
+			}
+		case "/stream":
+			Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-last
+				if r.Context().Err() != nil {
+					t.Error("a stream was cut")
+				}
+				_, _ = io.WriteString(w, "still there")
+			})).ServeHTTP(w, r)
+		}
+	}, func(s *http.Server, _ *Door) {
+		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	})
+	stream := dial(t, address)
+	if _, err := io.WriteString(stream, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for what, begin := range map[string]string{
+		"a client that says nothing":             "",
+		"a client that does not end its headers": "GET / HTTP/1.1\r\nHost: x\r\n",
+		"a client that does not end its body":    "POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx",
+		"a client that sends no next request":    "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		conn := dial(t, address)
+		if _, err := io.WriteString(conn, begin); err != nil {
+			t.Fatal(err)
+		}
+		closed(t, what, conn)
+	}
+	unread := dial(t, address)
+	if _, err := io.WriteString(unread, "GET /write HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-cut; err == nil {
+		t.Error("a client that reads nothing keeps its answer coming")
+	}
+	close(last)
+	response, err := http.ReadResponse(bufio.NewReader(stream), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "still there" {
+		t.Errorf("a stream after all that: %q %v", body, err)
+	}
+	_ = response.Body.Close()
+}
+
+// A crowd of unknown clients loses its oldest; who is known stays.
+func TestUnknownClientsAreBounded(t *testing.T) {
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/known" {
+			Known(r.Context())
+		}
+	}, func(_ *http.Server, d *Door) { d.most = 10 })
+	ask := func(conn net.Conn, path string) error {
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}
+	friend, stranger := dial(t, address), dial(t, address)
+	if err := errors.Join(ask(friend, "/known"), ask(stranger, "/")); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		dial(t, address)
+	}
+	late := dial(t, address)
+	if err := ask(late, "/known"); err != nil {
+		t.Errorf("a client that comes into the crowd: %v", err)
+	}
+	if err := ask(friend, "/"); err != nil {
+		t.Errorf("a known client after the crowd came: %v", err)
+	}
+	closed(t, "the stranger that came first", stranger)
+}
+
+// A door forgets connections that end.
+func TestDoorForgets(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := NewDoor(listener)
+	defer func() { _ = door.Close() }()
+	dial(t, listener.Addr().String())
+	conn, err := door.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if door.unknown.Len() != 1 {
+		t.Errorf("%d connections at the door", door.unknown.Len())
+	}
+	Known(introduce(context.Background(), conn))
+	if err := conn.Close(); err != nil || door.unknown.Len() != 0 {
+		t.Errorf("%v, %d connections at the door", err, door.unknown.Len())
+	}
+	if strings.TrimSpace(conn.LocalAddr().String()) == "" {
+		t.Error("a connection has no address")
+	}
+}
