@@ -155,6 +155,8 @@ func (v *version) ready(u *unstructured.Unstructured) (*compiled, field.ErrorLis
 	c, err := v.compiled()
 	if err != nil {
 		errs = append(errs, field.InternalError(nil, err))
+	} else if !c.defaultsFit(u) {
+		errs = append(errs, tooMuch())
 	}
 	return c, errs
 }

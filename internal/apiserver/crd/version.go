@@ -34,6 +34,8 @@ type compiled struct {
 	validator validation.SchemaValidator
 	status    validation.SchemaValidator // of .status alone; nil without a schema of it
 	cel       *cel.Validator             // nil without rules
+	// multiplies says that defaults can take more room than the objects.
+	multiplies bool
 }
 
 func newVersion(d *definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
@@ -106,6 +108,7 @@ func (v *version) compile() (_ *compiled, err error) {
 	if c.validator, _, err = validation.NewSchemaValidator(props); err != nil {
 		return nil, fmt.Errorf("schema of %s: %w", v.gvk(), err)
 	}
+	c.multiplies = multiplies(c.schema, false)
 	c.cel = cel.NewValidator(c.schema, true, celconfig.PerCallLimit)
 	return c, nil
 }
@@ -197,10 +200,18 @@ func (v *version) fit(u *unstructured.Unstructured, shape *structuralschema.Stru
 	return append(unknown, paths...), nil
 }
 
-// setDefaults fills in the schema's defaults.
+// defaultsFit says whether the defaults that an object lacks are no more than
+// it may have.
+func (c *compiled) defaultsFit(u *unstructured.Unstructured) bool {
+	left := room(maxDefaulted)
+	return !c.multiplies || left.fill(u.Object, c.schema)
+}
+
+// setDefaults fills in the schema's defaults. An object for which they are too
+// many gets none, and is refused when it is validated.
 func (v *version) setDefaults(u *unstructured.Unstructured) error {
 	c, err := v.compiled()
-	if err == nil && c.schema != nil {
+	if err == nil && c.schema != nil && c.defaultsFit(u) {
 		defaulting.Default(u.Object, c.schema)
 	}
 	return err
