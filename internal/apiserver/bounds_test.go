@@ -29,3 +29,41 @@ func TestFaultsWithoutEnd(t *testing.T) {
 		t.Errorf("%d, %d causes, %q", code, len(status.Details.Causes), status.Message[max(0, len(status.Message)-50):])
 	}
 }
+
+// The time that merging lists takes grows with the square of their lengths,
+// so that long ones are refused.
+func TestStrategicPatchOfLongLists(t *testing.T) {
+	s := apiservertest.Start(t)
+	variables := func(prefix string, n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, `{"name":"%s%d"},`, prefix, i)
+		}
+		return strings.TrimSuffix(text.String(), ",")
+	}
+	const path = "/apis/apps/v1/namespaces/default/deployments"
+	body := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"long"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` +
+		`"spec":{"containers":[{"name":"main","image":"example/web:1","env":[` + variables("a", 20_000) + `]}]}}}}`
+	short := strings.ReplaceAll(strings.ReplaceAll(body, variables("a", 20_000), variables("a", 1000)), "long", "short")
+	for _, text := range []string{body, short} {
+		if code, answer, _ := call(t, s, "POST", path, text); code != http.StatusCreated {
+			t.Fatalf("%d %.300s", code, answer)
+		}
+	}
+	for _, test := range []struct {
+		name      string
+		variables int
+		code      int
+	}{
+		{"short", 100, http.StatusOK}, {"short", 6000, http.StatusRequestEntityTooLarge}, {"long", 1, http.StatusRequestEntityTooLarge},
+	} {
+		patch := `{"spec":{"template":{"spec":{"containers":[{"name":"main","env":[` + variables("b", test.variables) + `]}]}}}}`
+		code, answer, _ := call(t, s, "PATCH", path+"/"+test.name, patch, "Content-Type", "application/strategic-merge-patch+json")
+		if code != test.code || code != http.StatusOK && !strings.Contains(string(answer), "use a merge patch or apply") {
+			t.Errorf("%d variables for a %s list: %d %.300s", test.variables, test.name, code, answer)
+		}
+	}
+	if code, answer, _ := call(t, s, "PATCH", path+"/long", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK {
+		t.Errorf("a label for an object with a long list: %d %.300s", code, answer)
+	}
+}

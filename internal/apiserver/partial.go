@@ -184,6 +184,9 @@ func (q *request) mergeParts(p *patch, before resource.Object, touched parts, ch
 			delete(original, name)
 		}
 	}
+	if mergesTooMuch(original, changes) {
+		return false
+	}
 	merged, err := strategicpatch.StrategicMergeMapPatch(original, changes, changed)
 	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
 }

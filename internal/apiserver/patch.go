@@ -287,6 +287,9 @@ func (q *request) mergeStrategically(p *patch, current, sample, next runtime.Obj
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	if mergesTooMuch(original, changes) {
+		return errLongLists()
+	}
 	merged, err := strategicMerge(original, changes, sample)
 	if err != nil {
 		return strategicError(err)
