@@ -138,11 +138,20 @@ func (q *request) receive() (done func(), err error) {
 }
 
 // cutBody ends the reading of the body at the request's deadline. stop ends
-// that.
+// that, and waits for it if it has begun: nobody may use the connection's
+// writer after the request.
 func (q *request) cutBody() (stop func()) {
 	control := http.NewResponseController(q.wire)
-	end := context.AfterFunc(q.ctx, func() { _ = control.SetReadDeadline(time.Unix(1, 0)) })
-	return func() { end() }
+	cut := make(chan struct{})
+	prevent := context.AfterFunc(q.ctx, func() {
+		defer close(cut)
+		_ = control.SetReadDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !prevent() {
+			<-cut
+		}
+	}
 }
 
 // readBody returns the whole body, of up to 3 MiB.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +49,11 @@ type httpStream struct {
 	control *http.ResponseController
 	wire    *http.ResponseController
 	size    *int
-	sending atomic.Int64 // since when, in nanoseconds; 0 is not, below is never again
+	sending atomic.Int64 // since when, in nanoseconds; 0 is not
 	guard   *time.Timer
+
+	mu    sync.Mutex // guards the following
+	ended bool       // and with it wire, which nobody may use after the request
 }
 
 func (s *httpStream) send(frames []byte) error {
@@ -64,10 +68,12 @@ func (s *httpStream) send(frames []byte) error {
 
 // check ends a sending that lasts too long.
 func (s *httpStream) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch since := s.sending.Load(); {
-	case since < 0:
+	case s.ended:
 		return
-	case since > 0 && time.Since(time.Unix(0, since)) >= streamPatience:
+	case since != 0 && time.Since(time.Unix(0, since)) >= streamPatience:
 		_ = s.wire.SetWriteDeadline(time.Unix(1, 0))
 		return
 	}
@@ -77,7 +83,9 @@ func (s *httpStream) check() {
 func (s *httpStream) single() bool { return false }
 
 func (s *httpStream) close() {
-	s.sending.Store(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
 	s.guard.Stop()
 }
 
