@@ -24,8 +24,8 @@ type DNS struct {
 	// ClusterCIDR are the addresses of pods, with commas between; "" answers
 	// everybody.
 	ClusterCIDR string
-	ResolvConf string
-	NodeName   string
+	ResolvConf  string
+	NodeName    string
 }
 
 // NewDNS returns the defaults.

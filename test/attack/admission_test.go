@@ -122,10 +122,18 @@ func TestWebhooksThatAnswerGarbage(t *testing.T) {
 				case <-r.Context().Done():
 				}
 			},
-			"deep":              func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(strings.Repeat(`{"a":`, 1_000_000))) },
-			"elsewhere":         func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect) },
-			"link-local":        func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound) },
-			"around":            func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusTemporaryRedirect) },
+			"deep": func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(strings.Repeat(`{"a":`, 1_000_000)))
+			},
+			"elsewhere": func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+			},
+			"link-local": func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound)
+			},
+			"around": func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
+			},
 			"another namespace": patching(`[{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}]`),
 			"no name":           patching(`[{"op": "remove", "path": "/metadata/name"}]`),
 			"no metadata":       patching(`[{"op": "replace", "path": "/metadata", "value": 7}]`),

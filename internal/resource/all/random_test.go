@@ -41,8 +41,12 @@ func filler(seed int64) *randfill.Filler {
 		func(t *metav1.Time, c randfill.Continue) {
 			*t = metav1.NewTime([]time.Time{{}, time.Unix(0, 0), time.Unix(1<<40, 0), time.Unix(-1<<40, 0)}[c.Intn(4)])
 		},
-		func(t *metav1.MicroTime, c randfill.Continue) { *t = metav1.NewMicroTime(time.Unix(c.Int63n(1<<40), 0)) },
-		func(d *metav1.Duration, c randfill.Continue) { d.Duration = time.Duration(numbers[c.Intn(len(numbers))]) },
+		func(t *metav1.MicroTime, c randfill.Continue) {
+			*t = metav1.NewMicroTime(time.Unix(c.Int63n(1<<40), 0))
+		},
+		func(d *metav1.Duration, c randfill.Continue) {
+			d.Duration = time.Duration(numbers[c.Intn(len(numbers))])
+		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) { *f = metav1.FieldsV1{} },
 		func(r *runtime.RawExtension, c randfill.Continue) {
 			r.Raw = [][]byte{nil, []byte("null"), []byte("{}"), []byte("[")}[c.Intn(4)]
@@ -137,7 +141,9 @@ func (t *trial) rules(request *resource.Request, hub, former resource.Object) {
 		for i := range r.Subresources {
 			if s := &r.Subresources[i]; s.PrepareForUpdate != nil {
 				t.step(s.Name+" of "+what, func() { resource.BeforeSubresourceUpdate(r, s, request, fresh(), old) })
-				t.step(s.Name+" to "+what, func() { resource.BeforeSubresourceUpdate(r, s, request, old.DeepCopyObject().(resource.Object), fresh()) })
+				t.step(s.Name+" to "+what, func() {
+					resource.BeforeSubresourceUpdate(r, s, request, old.DeepCopyObject().(resource.Object), fresh())
+				})
 			}
 		}
 	}
