@@ -1,0 +1,179 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// patience is how long an instance that has failed may take to end. One that
+// holds a lock over a panic never does; it is left behind then.
+const patience = 10 * time.Second
+
+// errLeft is an instance some of whose goroutines would not end.
+var errLeft = fmt.Errorf("goroutines that did not end within %v are left behind", patience)
+
+// Panic is a panic as an error.
+type Panic struct {
+	Value any
+	Stack []byte // of the goroutine that panicked
+}
+
+// Error implements error. It leaves the stack out.
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+
+// Unwrap returns the error that was panicked with, if it was one.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// Call calls f and returns a panic of it as a *Panic.
+func Call(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &Panic{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// Run calls f and returns its error once f and every goroutine begun with Go
+// in its context have ended. When one of them fails or panics, the context of
+// all ends, and that failure is returned.
+func Run(ctx context.Context, f func(context.Context) error) error {
+	var m *member
+	if outer := scopeOf(ctx); outer != nil {
+		m = outer.member
+	}
+	return run(ctx, m, f)
+}
+
+func run(ctx context.Context, m *member, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &scope{member: m, cancel: cancel, failure: make(chan struct{}), empty: make(chan struct{})}
+	ctx = context.WithValue(ctx, scopeKey{}, s)
+	s.enter()
+	go func() {
+		defer s.leave()
+		defer cancel(nil)
+		s.fail(Call(func() error { return f(ctx) }))
+	}()
+	select {
+	case <-s.empty:
+		return s.err
+	case <-s.failure:
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-s.empty:
+		return s.err
+	case <-late.C:
+		return errors.Join(s.err, errLeft)
+	}
+}
+
+// Go runs f in a goroutine of the component that ctx belongs to: a panic of
+// it ends the instance of the component, which is waited for until f has
+// returned. Where ctx belongs to no component, Go is a bare go statement.
+func Go(ctx context.Context, f func()) {
+	s := scopeOf(ctx)
+	if s == nil {
+		go f()
+		return
+	}
+	entered := s.enter()
+	go func() {
+		if entered {
+			defer s.leave()
+		}
+		if err := call(f); err != nil && !s.fail(err) {
+			Note(ctx, err)
+		}
+	}()
+}
+
+// Fail ends the instance of the component that ctx belongs to with an error.
+// Where ctx belongs to none, the error is logged.
+func Fail(ctx context.Context, err error) {
+	if s := scopeOf(ctx); s != nil {
+		s.fail(err)
+		return
+	}
+	klog.FromContext(ctx).Error(err, "Failed outside of any component")
+}
+
+// Guard calls f, which works for the component that ctx belongs to in a
+// goroutine of somebody else. A panic of it ends the instance of the component.
+func Guard(ctx context.Context, f func()) {
+	if err := call(f); err != nil {
+		Fail(ctx, err)
+	}
+}
+
+func call(f func()) error {
+	return Call(func() error {
+		f()
+		return nil
+	})
+}
+
+type scopeKey struct{}
+
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
+}
+
+// scope is one instance of a component: goroutines that fail together.
+type scope struct {
+	member  *member // nil if no group shows it
+	cancel  context.CancelCauseFunc
+	failure chan struct{} // closed at the first failure
+	empty   chan struct{} // closed when the last goroutine has ended
+
+	mu      sync.Mutex // guards the following
+	running int
+	ended   bool
+	err     error // the first failure; fixed once failure or empty is closed
+}
+
+// enter counts a goroutine in, unless the last one has ended already.
+func (s *scope) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.running++
+	return true
+}
+
+func (s *scope) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running--; s.running == 0 {
+		s.ended = true
+		close(s.empty)
+	}
+}
+
+// fail ends the instance with its first error. It reports whether that was it.
+func (s *scope) fail(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || s.err != nil || s.ended {
+		return false
+	}
+	s.err = err
+	close(s.failure)
+	s.cancel(err)
+	return true
+}

@@ -1,0 +1,249 @@
+package supervise_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// component is how one of a group's is; it must be there.
+func component(t *testing.T, g *supervise.Group, name string) supervise.Component {
+	t.Helper()
+	status, _ := g.Status()
+	for _, c := range status.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no component %s in %+v", name, status)
+	return supervise.Component{}
+}
+
+func TestAPanicInAnyGoroutineRestartsItsComponentAlone(t *testing.T) {
+	for name, fail := range map[string]func(context.Context) error{
+		"an error": func(context.Context) error { return errors.New("broken") },
+		"a panic":  func(context.Context) error { panic("broken") },
+		"a panic beside": func(ctx context.Context) error {
+			supervise.Go(ctx, func() { panic("broken") })
+			<-ctx.Done()
+			return nil
+		},
+		"a panic in a handler": func(ctx context.Context) error {
+			supervise.Guard(ctx, func() { panic("broken") })
+			<-ctx.Done()
+			return nil
+		},
+		"a panic in a task": func(ctx context.Context) error {
+			tasks, ctx := supervise.Together(ctx)
+			tasks.Go(func() error { panic("broken") })
+			tasks.Go(func() error { <-ctx.Done(); return nil })
+			return tasks.Wait()
+		},
+		"an early return": func(context.Context) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				g := supervise.NewGroup(supervise.Options{})
+				var calls, beside atomic.Int32
+				g.Go(ctx, "broken", func(ctx context.Context) error {
+					supervise.Go(ctx, func() { beside.Add(1); <-ctx.Done(); beside.Add(-1) })
+					if calls.Add(1) == 1 {
+						return fail(ctx)
+					}
+					<-ctx.Done()
+					return nil
+				})
+				g.Go(ctx, "sound", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+				synctest.Wait()
+				failed := component(t, g, "broken")
+				if failed.Phase != supervise.BackOff || failed.LastError == "" || beside.Load() != 0 {
+					t.Errorf("after a failure: %+v, %d goroutines are left", failed, beside.Load())
+				}
+				if panicked := strings.Contains(name, "panic"); failed.Panicked != panicked || failed.Panics == 1 != panicked {
+					t.Errorf("counted as a panic: %+v", failed)
+				}
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				if again := component(t, g, "broken"); again.Phase != supervise.Running || again.Restarts != 1 || again.LastError == "" {
+					t.Errorf("after the back-off: %+v", again)
+				}
+				if other := component(t, g, "sound"); other.Phase != supervise.Running || other.Restarts != 0 || other.LastError != "" {
+					t.Errorf("the other one: %+v", other)
+				}
+				cancel()
+				g.Wait()
+				if ended := component(t, g, "sound"); ended.Phase != supervise.Stopped || ended.LastError != "" {
+					t.Errorf("after the end: %+v", ended)
+				}
+			})
+		})
+	}
+}
+
+func TestBackOffGrowsAndStartsOverAfterAGoodRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var starts []time.Time
+		lives := time.Duration(0)
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "a", func(ctx context.Context) error {
+			starts = append(starts, time.Now())
+			select {
+			case <-time.After(lives):
+			case <-ctx.Done():
+			}
+			return errors.New("broken")
+		})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if first, last := starts[1].Sub(starts[0]), starts[len(starts)-1].Sub(starts[len(starts)-2]); first > 100*time.Millisecond || last != 10*time.Second {
+			t.Errorf("the first delay is %v, the last %v", first, last)
+		}
+		if len(starts) > 25 {
+			t.Errorf("%d starts in two minutes", len(starts))
+		}
+		lives = time.Minute
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		if last := starts[len(starts)-1].Sub(starts[len(starts)-2]); last > lives+100*time.Millisecond {
+			t.Errorf("after a minute of good work it waits %v", last-lives)
+		}
+		cancel()
+		g.Wait()
+	})
+}
+
+func TestAnInstanceThatHoldsALockOverItsPanicIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		held := make(chan struct{})
+		var calls int
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "stuck", func(ctx context.Context) error {
+			if calls++; calls == 1 {
+				supervise.Go(ctx, func() { <-held })
+				panic("broken")
+			}
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if c := component(t, g, "stuck"); c.Phase != supervise.Running || !strings.Contains(c.LastError, "left behind") || !c.Panicked {
+			t.Errorf("got %+v", c)
+		}
+		cancel()
+		g.Wait()
+		close(held)
+	})
+}
+
+func TestAPartRestartsWithoutItsComponent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var whole, part int
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "manager", func(ctx context.Context) error {
+			whole++
+			supervise.Keep(ctx, "deployment", func(ctx context.Context) error {
+				if part++; part < 3 {
+					panic("broken")
+				}
+				<-ctx.Done()
+				return nil
+			})
+			return nil
+		})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if c := component(t, g, "manager/deployment"); whole != 1 || part != 3 || c.Restarts != 2 || c.Panics != 2 || c.Phase != supervise.Running {
+			t.Errorf("%d starts of the whole, %d of the part: %+v", whole, part, c)
+		}
+		var text = `# HELP coracle_component_panics_total [ALPHA] Number of panics in the component, by which it ended or gave up one piece of work.
+# TYPE coracle_component_panics_total counter
+coracle_component_panics_total{component="manager"} 0
+coracle_component_panics_total{component="manager/deployment"} 2
+# HELP coracle_component_restarts_total [ALPHA] Number of times the component was started again after it had failed.
+# TYPE coracle_component_restarts_total counter
+coracle_component_restarts_total{component="manager"} 0
+coracle_component_restarts_total{component="manager/deployment"} 2
+`
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(g.Counts())
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text)); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		g.Wait()
+		if c := component(t, g, "manager/deployment"); c.Phase != supervise.Stopped {
+			t.Errorf("the part after the end: %+v", c)
+		}
+	})
+}
+
+func TestConditionsAndChangesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		away := make(chan error)
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "etcd", func(ctx context.Context) error {
+			for {
+				select {
+				case err := <-away:
+					supervise.Report(ctx, "Unreachable", err)
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		})
+		synctest.Wait()
+		_, changed := g.Status()
+		away <- errors.New("connection refused")
+		<-changed
+		c := component(t, g, "etcd")
+		if len(c.Conditions) != 1 || c.Conditions[0].Name != "Unreachable" || c.Conditions[0].Message != "connection refused" {
+			t.Errorf("got %+v", c)
+		}
+		if raw, err := json.Marshal(c); err != nil || !strings.Contains(string(raw), `"conditions":[{"name":"Unreachable"`) {
+			t.Errorf("as JSON: %s, %v", raw, err)
+		}
+		away <- nil
+		synctest.Wait()
+		if c := component(t, g, "etcd"); len(c.Conditions) != 0 {
+			t.Errorf("got %+v", c)
+		}
+		cancel()
+		g.Wait()
+	})
+}
+
+func TestRunWaitsForAllAndReturnsTheFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		var ended atomic.Bool
+		err := supervise.Run(t.Context(), func(ctx context.Context) error {
+			supervise.Go(ctx, func() { <-ctx.Done(); time.Sleep(time.Second); ended.Store(true) })
+			supervise.Go(ctx, func() { panic(broken) })
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		panicked := (*supervise.Panic)(nil)
+		if !errors.Is(err, broken) || !errors.As(err, &panicked) || len(panicked.Stack) == 0 || !ended.Load() {
+			t.Errorf("got %v, all have ended: %v", err, ended.Load())
+		}
+	})
+}

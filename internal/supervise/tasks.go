@@ -1,0 +1,39 @@
+package supervise
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Tasks are goroutines that somebody waits for, as an errgroup.Group, but a
+// panic is an error: it ends the context of the others, and Wait returns it.
+type Tasks struct {
+	group *errgroup.Group
+	scope *scope // waits for them too; nil if there is none
+}
+
+// Together returns Tasks and the context that ends with the first error of
+// one of them, or when Wait returns. An instance of a component does not end
+// before its tasks have.
+func Together(ctx context.Context) (*Tasks, context.Context) {
+	group, inner := errgroup.WithContext(ctx)
+	return &Tasks{group: group, scope: scopeOf(ctx)}, inner
+}
+
+// SetLimit bounds how many tasks run at a time. It comes before the first Go.
+func (t *Tasks) SetLimit(n int) { t.group.SetLimit(n) }
+
+// Go runs f in a goroutine.
+func (t *Tasks) Go(f func() error) {
+	entered := t.scope != nil && t.scope.enter()
+	t.group.Go(func() error {
+		if entered {
+			defer t.scope.leave()
+		}
+		return Call(f)
+	})
+}
+
+// Wait returns the first error once all have ended.
+func (t *Tasks) Wait() error { return t.group.Wait() }
