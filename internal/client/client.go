@@ -5,6 +5,7 @@
 package client
 
 import (
+	"context"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -26,9 +27,9 @@ type Client struct {
 	// Config builds further clients of the same identity.
 	Config *rest.Config
 	// Informers are shared by every component of the process. Objects they
-	// hand out are shared too and must never be changed. Whoever asks for an
-	// informer calls Informers.Start(ctx.Done()) afterwards (idempotent) and
-	// waits for it to sync.
+	// hand out are shared too and must never be changed. An informer runs from
+	// when it is first asked for until the provider ends: its users wait for
+	// it to sync, and Subscribe to it for as long as they run.
 	Informers informers.SharedInformerFactory
 	// Watch makes an informer of one component's own, not shared and not
 	// started, over the objects of one resource that the field selector
@@ -36,8 +37,12 @@ type Client struct {
 	Watch func(resource schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer
 }
 
-// Provider hands out Clients. The Informers of all of them are one factory.
+// Provider hands out Clients. The Informers of all of them are one factory,
+// whose life is the provider's and not that of any component.
 type Provider interface {
+	// Run keeps the informers running until ctx ends. Whoever makes a provider
+	// runs it. Of a provider whose informers are another's it only waits.
+	Run(ctx context.Context) error
 	// As returns a client with the given user name and groups. For a remote
 	// provider, which has the credentials of one user, a service account's
 	// name is impersonated by a token requested for it, and any other name

@@ -51,7 +51,15 @@ func newCluster(t *testing.T, handler http.Handler) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); <-done })
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
 	<-c.Synced()
 	return &cluster{T: t, cache: c, provider: p, ctx: ctx}
 }
@@ -136,11 +144,9 @@ func TestInformersShareTheCachesObjects(t *testing.T) {
 	factory := c.as("system:kube-scheduler").Informers
 	informer := factory.Core().V1().Pods()
 	seen := record(t, informer.Informer())
-	ctx, cancel := context.WithCancel(t.Context())
-	defer factory.Shutdown()
-	defer cancel()
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
+	if missing := factory.WaitForCacheSync(t.Context().Done()); len(missing) != 1 {
+		t.Errorf("waited for %v", missing)
+	}
 	updated, err := pods.Update(t.Context(), pod("a", "n1"), first)
 	if err != nil {
 		t.Fatal(err)
@@ -170,10 +176,6 @@ func TestInformerOfAnotherVersion(t *testing.T) {
 	factory := c.as("test").Informers
 	informer := factory.Autoscaling().V1().HorizontalPodAutoscalers()
 	seen := record(t, informer.Informer())
-	ctx, cancel := context.WithCancel(t.Context())
-	defer factory.Shutdown()
-	defer cancel()
-	factory.Start(ctx.Done())
 	expect(t, seen, "add default/a")
 	all, err := informer.Lister().List(labels.Everything())
 	if err != nil || len(all) != 1 {

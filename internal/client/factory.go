@@ -1,10 +1,16 @@
 package client
 
 import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/admissionregistration"
 	"k8s.io/client-go/informers/apiserverinternal"
@@ -30,34 +36,127 @@ import (
 	"k8s.io/client-go/informers/storagemigration"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// factory is client-go's informer factory with other informers in it: they
-// read the watch cache. client-go's own keeps, starts and stops them; the
-// accessors of the groups below only lead back to InformerFor here.
-type factory struct {
-	informers.SharedInformerFactory
-	views *views
+// Informers are the shared informers of a provider, and own their life: each
+// starts when it is first asked for and lasts until Run ends. Those who use
+// them only add handlers and remove them again. Start and Shutdown, which
+// belong to the users of client-go's factory, do nothing.
+//
+// Where there is a watch cache in the process, the informers read it instead
+// of the API. The accessors of the groups below only lead back to InformerFor.
+type Informers struct {
+	informers.SharedInformerFactory // makes informers and keeps one of each type
+	views                           *views
+
+	mu      sync.Mutex // guards the following
+	known   map[cache.SharedIndexInformer]reflect.Type
+	life    context.Context // Run's; nil before
+	ended   bool
+	running sync.WaitGroup
 }
 
-func newFactory(fallback kubernetes.Interface, v *views) *factory {
-	return &factory{SharedInformerFactory: informers.NewSharedInformerFactory(fallback, 0), views: v}
+// NewInformers makes the informers of a client. They start once Run is called.
+func NewInformers(kube kubernetes.Interface) *Informers { return newInformers(kube, nil) }
+
+func newInformers(fallback kubernetes.Interface, v *views) *Informers {
+	return &Informers{
+		SharedInformerFactory: informers.NewSharedInformerFactory(fallback, 0), views: v,
+		known: map[cache.SharedIndexInformer]reflect.Type{},
+	}
 }
 
-// InformerFor returns the one informer of obj's type. It is made on first use;
+// Run keeps the informers running until ctx ends, and returns once no handler
+// is called any more. It is called once.
+func (f *Informers) Run(ctx context.Context) error {
+	f.mu.Lock()
+	if f.life != nil {
+		f.mu.Unlock()
+		return errors.New("informers cannot run twice")
+	}
+	f.life = ctx
+	for informer := range f.known {
+		f.begin(informer)
+	}
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	f.running.Wait()
+	return nil
+}
+
+// begin runs an informer. The caller holds the mutex.
+func (f *Informers) begin(informer cache.SharedIndexInformer) {
+	ctx := f.life
+	f.running.Go(func() {
+		supervise.Note(ctx, supervise.Call(func() error {
+			informer.RunWithContext(ctx)
+			return nil
+		}))
+	})
+}
+
+// InformerFor returns the one informer of obj's type, which runs from now on;
 // the selection that a caller's own newFunc would make is left out, because
 // everyone shares it.
-func (f *factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return f.SharedInformerFactory.InformerFor(obj, func(fallback kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+func (f *Informers) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	informer := f.SharedInformerFactory.InformerFor(obj, func(fallback kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		if v, ok := f.views.ofType(obj); ok {
 			return newInformer(v)
 		}
 		return newFunc(fallback, resync)
 	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known[informer] == nil {
+		f.known[informer] = reflect.TypeOf(obj)
+		if f.life != nil && !f.ended {
+			f.begin(informer)
+		}
+	}
+	return informer
+}
+
+// Start implements informers.SharedInformerFactory: the informers run already.
+func (f *Informers) Start(<-chan struct{}) {}
+
+// StartWithContext implements informers.SharedInformerFactory likewise.
+func (f *Informers) StartWithContext(context.Context) {}
+
+// Shutdown implements informers.SharedInformerFactory: they end with Run.
+func (f *Informers) Shutdown() {}
+
+// WaitForCacheSync implements informers.SharedInformerFactory: it waits for
+// all informers that were ever asked for.
+func (f *Informers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
+	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
+}
+
+// WaitForCacheSyncWithContext implements informers.SharedInformerFactory likewise.
+func (f *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
+	f.mu.Lock()
+	known := maps.Clone(f.known)
+	f.mu.Unlock()
+	var synced []cache.DoneChecker
+	for informer := range known {
+		synced = append(synced, informer.HasSyncedChecker())
+	}
+	result := cache.SyncResult{Synced: map[reflect.Type]bool{}}
+	if !cache.WaitFor(ctx, "", synced...) {
+		result.Err = context.Cause(ctx)
+	}
+	for informer, of := range known {
+		result.Synced[of] = informer.HasSynced()
+	}
+	return result
 }
 
 // ForResource implements informers.SharedInformerFactory.
-func (f *factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+func (f *Informers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	v, ok := f.views.ofResource(gvr)
 	if !ok {
 		return f.SharedInformerFactory.ForResource(gvr)
@@ -79,28 +178,28 @@ func (g genericInformer) Lister() cache.GenericLister {
 	return cache.NewGenericLister(g.informer.GetIndexer(), g.resource)
 }
 
-func (f *factory) Admissionregistration() admissionregistration.Interface {
+func (f *Informers) Admissionregistration() admissionregistration.Interface {
 	return admissionregistration.New(f, "", nil)
 }
-func (f *factory) Internal() apiserverinternal.Interface { return apiserverinternal.New(f, "", nil) }
-func (f *factory) Apps() apps.Interface                  { return apps.New(f, "", nil) }
-func (f *factory) Autoscaling() autoscaling.Interface    { return autoscaling.New(f, "", nil) }
-func (f *factory) Batch() batch.Interface                { return batch.New(f, "", nil) }
-func (f *factory) Certificates() certificates.Interface  { return certificates.New(f, "", nil) }
-func (f *factory) Coordination() coordination.Interface  { return coordination.New(f, "", nil) }
-func (f *factory) Core() core.Interface                  { return core.New(f, "", nil) }
-func (f *factory) Discovery() discovery.Interface        { return discovery.New(f, "", nil) }
-func (f *factory) Events() events.Interface              { return events.New(f, "", nil) }
-func (f *factory) Extensions() extensions.Interface      { return extensions.New(f, "", nil) }
-func (f *factory) Flowcontrol() flowcontrol.Interface    { return flowcontrol.New(f, "", nil) }
-func (f *factory) Lifecycle() lifecycle.Interface        { return lifecycle.New(f, "", nil) }
-func (f *factory) Networking() networking.Interface      { return networking.New(f, "", nil) }
-func (f *factory) Node() node.Interface                  { return node.New(f, "", nil) }
-func (f *factory) Policy() policy.Interface              { return policy.New(f, "", nil) }
-func (f *factory) Rbac() rbac.Interface                  { return rbac.New(f, "", nil) }
-func (f *factory) Resource() resource.Interface          { return resource.New(f, "", nil) }
-func (f *factory) Scheduling() scheduling.Interface      { return scheduling.New(f, "", nil) }
-func (f *factory) Storage() storage.Interface            { return storage.New(f, "", nil) }
-func (f *factory) Storagemigration() storagemigration.Interface {
+func (f *Informers) Internal() apiserverinternal.Interface { return apiserverinternal.New(f, "", nil) }
+func (f *Informers) Apps() apps.Interface                  { return apps.New(f, "", nil) }
+func (f *Informers) Autoscaling() autoscaling.Interface    { return autoscaling.New(f, "", nil) }
+func (f *Informers) Batch() batch.Interface                { return batch.New(f, "", nil) }
+func (f *Informers) Certificates() certificates.Interface  { return certificates.New(f, "", nil) }
+func (f *Informers) Coordination() coordination.Interface  { return coordination.New(f, "", nil) }
+func (f *Informers) Core() core.Interface                  { return core.New(f, "", nil) }
+func (f *Informers) Discovery() discovery.Interface        { return discovery.New(f, "", nil) }
+func (f *Informers) Events() events.Interface              { return events.New(f, "", nil) }
+func (f *Informers) Extensions() extensions.Interface      { return extensions.New(f, "", nil) }
+func (f *Informers) Flowcontrol() flowcontrol.Interface    { return flowcontrol.New(f, "", nil) }
+func (f *Informers) Lifecycle() lifecycle.Interface        { return lifecycle.New(f, "", nil) }
+func (f *Informers) Networking() networking.Interface      { return networking.New(f, "", nil) }
+func (f *Informers) Node() node.Interface                  { return node.New(f, "", nil) }
+func (f *Informers) Policy() policy.Interface              { return policy.New(f, "", nil) }
+func (f *Informers) Rbac() rbac.Interface                  { return rbac.New(f, "", nil) }
+func (f *Informers) Resource() resource.Interface          { return resource.New(f, "", nil) }
+func (f *Informers) Scheduling() scheduling.Interface      { return scheduling.New(f, "", nil) }
+func (f *Informers) Storage() storage.Interface            { return storage.New(f, "", nil) }
+func (f *Informers) Storagemigration() storagemigration.Interface {
 	return storagemigration.New(f, "", nil)
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -61,19 +63,34 @@ func (i *informer) RunWithContext(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for {
-		objects, revision := i.view.list()
-		i.replace(objects, revision)
-		switch err := i.follow(ctx, revision); {
-		case errors.Is(err, store.ErrCompacted): // too slow: list again
-		case errors.Is(err, watchcache.ErrRemoved):
-			i.replace(nil, revision)
-			<-ctx.Done()
-			return
-		default:
-			return
+	for ctx.Err() == nil {
+		err := supervise.Call(func() error { return i.session(ctx) })
+		if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) { // in an index function, say
+			supervise.Note(ctx, err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryAfter):
+			}
 		}
 	}
+}
+
+// retryAfter is how long an informer waits after a panic before it lists again.
+const retryAfter = 100 * time.Millisecond
+
+// session lists, and follows the view until ctx ends or the informer has
+// become too slow.
+func (i *informer) session(ctx context.Context) error {
+	objects, revision := i.view.list()
+	i.replace(objects, revision)
+	err := i.follow(ctx, revision)
+	if errors.Is(err, watchcache.ErrRemoved) {
+		i.replace(nil, revision)
+	}
+	if !errors.Is(err, store.ErrCompacted) {
+		<-ctx.Done()
+	}
+	return err
 }
 
 // start begins the work of the listeners. It happens once.
@@ -222,6 +239,9 @@ func (i *informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistrat
 		if l == handle {
 			i.listeners = append(i.listeners[:at:at], i.listeners[at+1:]...)
 			l.dismiss()
+			if i.running == nil {
+				close(l.ended)
+			}
 			break
 		}
 	}
@@ -240,16 +260,7 @@ func (i *informer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHa
 
 // Run implements cache.SharedInformer.
 func (i *informer) Run(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	i.RunWithContext(ctx)
+	i.RunWithContext(wait.ContextForChannel(stop))
 }
 
 // GetStore implements cache.SharedInformer.

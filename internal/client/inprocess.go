@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -30,7 +29,8 @@ type InProcess struct {
 	handler   http.Handler
 	withUser  func(context.Context, user.Info) context.Context
 	views     *views
-	informers informers.SharedInformerFactory
+	informers *Informers
+	borrowed  bool                                      // the informers are those of another provider, which runs them
 	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
 }
 
@@ -42,7 +42,7 @@ func NewInProcess(handler http.Handler, cache *watchcache.Cache, withUser func(c
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", loopback, err)
 	}
-	p.informers = newFactory(fallback, p.views)
+	p.informers = newInformers(fallback, p.views)
 	return p, nil
 }
 
@@ -66,11 +66,20 @@ func (p *InProcess) As(name string, groups ...string) (*Client, error) {
 	}, nil
 }
 
+// Run implements Provider.
+func (p *InProcess) Run(ctx context.Context) error {
+	if p.borrowed {
+		<-ctx.Done()
+		return nil
+	}
+	return p.informers.Run(ctx)
+}
+
 // Through implements Provider. The informers, which make no requests, stay
 // the same.
 func (p *InProcess) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
 	through := *p
-	through.wrap = wrap
+	through.wrap, through.borrowed = wrap, true
 	return &through, nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -29,13 +30,14 @@ type listener struct {
 	synced  chan struct{} // closed after the initial delivery
 	awake   chan struct{} // there is something to do
 	gone    chan struct{} // closed when the handler is no longer wanted
+	ended   chan struct{} // closed when the handler is called no more
 
 	mu      sync.Mutex // guards waiting
 	waiting []delivery
 }
 
 func newListener(handler cache.ResourceEventHandler) *listener {
-	return &listener{handler: handler, synced: make(chan struct{}), awake: make(chan struct{}, 1), gone: make(chan struct{})}
+	return &listener{handler: handler, synced: make(chan struct{}), awake: make(chan struct{}, 1), gone: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // add gives the listener a delivery. It does not wait.
@@ -54,6 +56,7 @@ func (l *listener) dismiss() { close(l.gone) }
 
 // run tells the handler until ctx ends or the listener is dismissed.
 func (l *listener) run(ctx context.Context) {
+	defer close(l.ended)
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,10 +71,12 @@ func (l *listener) run(ctx context.Context) {
 		l.mu.Unlock()
 		for _, b := range deliveries {
 			for _, n := range b.notices {
-				if l.ended(ctx) {
+				if l.over(ctx) {
 					return
 				}
-				l.tell(n, b.initial)
+				// A panic is its component's to handle, by Subscribe; one that
+				// gets here must not end the informer that others use.
+				supervise.Note(ctx, supervise.Call(func() error { l.tell(n, b.initial); return nil }))
 			}
 			if b.initial {
 				close(l.synced)
@@ -80,7 +85,7 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-func (l *listener) ended(ctx context.Context) bool {
+func (l *listener) over(ctx context.Context) bool {
 	select {
 	case <-l.gone:
 		return true
@@ -107,6 +112,10 @@ func (l *listener) HasSynced() bool { return cache.IsDone(l.HasSyncedChecker()) 
 func (l *listener) HasSyncedChecker() cache.DoneChecker {
 	return moment{"handler", l.synced}
 }
+
+// ShutdownChan is closed when the handler is called no more, for
+// cache.ShutDownEventHandler.
+func (l *listener) ShutdownChan() <-chan struct{} { return l.ended }
 
 // moment implements cache.DoneChecker.
 type moment struct {

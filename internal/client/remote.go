@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -22,7 +22,7 @@ import (
 type Remote struct {
 	config    *rest.Config
 	own       *Client
-	informers informers.SharedInformerFactory
+	informers *Informers
 	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
 }
 
@@ -40,12 +40,15 @@ func newRemote(config *rest.Config, wrap func(http.RoundTripper) http.RoundTripp
 	if r.own, err = r.client(own); err != nil {
 		return nil, err
 	}
-	r.informers = informers.NewSharedInformerFactory(r.own.Kubernetes, 0)
+	r.informers = NewInformers(r.own.Kubernetes)
 	r.own.Informers = r.informers
 	return r, nil
 }
 
-// Through implements Provider. It has informers of its own.
+// Run implements Provider.
+func (r *Remote) Run(ctx context.Context) error { return r.informers.Run(ctx) }
+
+// Through implements Provider. It has informers of its own, which its Run runs.
 func (r *Remote) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
 	return newRemote(r.config, wrap)
 }

@@ -34,14 +34,20 @@ func newViews(c *watchcache.Cache) *views {
 	return v
 }
 
-// ofType returns the view of all objects of obj's type.
+// ofType returns the view of all objects of obj's type. No views have none.
 func (v *views) ofType(obj runtime.Object) (*view, bool) {
+	if v == nil {
+		return nil, false
+	}
 	found, ok := v.byType[reflect.TypeOf(obj)]
 	return &found, ok
 }
 
 // ofResource returns the view of all objects of a resource, custom ones too.
 func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
+	if v == nil {
+		return nil, false
+	}
 	for _, k := range v.cache.Kinds() {
 		r := k.Resource()
 		if r.Plural != gvr.Resource {
