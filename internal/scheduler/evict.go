@@ -39,16 +39,7 @@ func protectedBy(budgets policylisters.PodDisruptionBudgetLister) func(*v1.Pod) 
 // makeRoom decides about a preemption and returns what to add to the pod's
 // message. Nothing is decided while victims of an earlier one are leaving.
 func (s *Scheduler) makeRoom(ctx context.Context, it *item, unfit *fitError) string {
-	s.cache.mu.Lock()
-	if s.leaving(it) {
-		s.cache.mu.Unlock()
-		return "not eligible due to a terminating pod on the nominated node"
-	}
-	s.metrics.preemptions.Inc()
-	began := time.Now()
-	c, why := s.profile.preempt(it.pod, &s.cache.cluster, unfit, s.protected)
-	s.cache.mu.Unlock()
-	s.metrics.point("PostFilter", s.name, c != nil, time.Since(began))
+	c, why := s.findRoom(it, unfit)
 	if c == nil {
 		return why
 	}
@@ -59,6 +50,24 @@ func (s *Scheduler) makeRoom(ctx context.Context, it *item, unfit *fitError) str
 	s.metrics.victims.Observe(float64(len(c.victims)))
 	it.nominated = c.node
 	return ""
+}
+
+// findRoom chooses a node and the pods that must leave it, or says why there
+// is none.
+func (s *Scheduler) findRoom(it *item, unfit *fitError) (*candidate, string) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	if !s.queue.expects(it) {
+		return nil, "the pod is gone or has changed"
+	}
+	if s.leaving(it) {
+		return nil, "not eligible due to a terminating pod on the nominated node"
+	}
+	s.metrics.preemptions.Inc()
+	began := time.Now()
+	c, why := s.profile.preempt(it.pod, &s.cache.cluster, unfit, s.protected)
+	s.metrics.point("PostFilter", s.name, c != nil, time.Since(began))
+	return c, why
 }
 
 // leaving reports whether the node that room was made on still has pods of

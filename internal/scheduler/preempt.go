@@ -54,7 +54,8 @@ func (p *profile) preempt(pod *framework.Pod, cluster *framework.Cluster, unfit 
 }
 
 // victims returns the fewest least important pods of a node that must go, or
-// nil if even all of lower priority would not be enough.
+// nil if even all of lower priority would not be enough, or none needs to go:
+// the node has changed since the pod did not fit.
 func (p *profile) victims(pod *framework.Pod, cluster *framework.Cluster, n *framework.Node, protected func(*v1.Pod) bool) *candidate {
 	var lower []*framework.Pod
 	for _, other := range n.Pods {
@@ -88,6 +89,9 @@ func (p *profile) victims(pod *framework.Pod, cluster *framework.Cluster, n *fra
 		if protected(other.Pod) {
 			c.breaches++
 		}
+	}
+	if len(c.victims) == 0 {
+		return nil
 	}
 	slices.SortFunc(c.victims, compareImportance)
 	return c

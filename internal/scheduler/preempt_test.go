@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
 )
@@ -115,5 +117,52 @@ func TestPreempt(t *testing.T) {
 				t.Errorf("preempts %v on %q, want %v on %q", victims, name, test.victims, test.node)
 			}
 		})
+	}
+}
+
+// A pod leaves while room is being made: the node it was on has room now, and
+// nobody else has to go.
+func TestAPodLeavesWhileRoomIsMade(t *testing.T) {
+	c := newCache(nil)
+	for _, n := range []string{"a", "b"} {
+		c.setNode(node(n))
+		for _, p := range []string{"1", "2"} {
+			c.setPod(running(pod(n+p, requests("1", "1Gi"), priority(1)), n))
+		}
+	}
+	profile := &profile{filters: all.Filters(), scores: all.Scores()}
+	incoming := framework.NewPod(pod("p", requests("1", "1Gi"), priority(10)))
+	_, _, err := profile.choose(incoming, &c.cluster, 0, rand.New(rand.NewPCG(1, 1)))
+	var unfit *fitError
+	if !errors.As(err, &unfit) {
+		t.Fatalf("the pod fits: %v", err)
+	}
+	c.deletePod(pod("a1").UID)
+	c.deletePod(pod("b1").UID)
+	best, why := profile.preempt(incoming, &c.cluster, unfit, func(*v1.Pod) bool { return false })
+	if best != nil || why != "0/2 nodes are available: 2 No preemption victims found for incoming pod" {
+		t.Errorf("preempts %+v: %s", best, why)
+	}
+}
+
+// A pod that is deleted while it is being scheduled does not come back, and
+// no room is made for it.
+func TestAPodIsDeletedWhileItIsScheduled(t *testing.T) {
+	s := New(Config{Client: &client.Client{Informers: client.NewInformers(fake.NewClientset())}})
+	s.queue.set(pod("p", requests("1", "1Gi"), priority(10)))
+	it, err := s.queue.pop(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.queue.expects(it) {
+		t.Error("a pod that is there is not expected")
+	}
+	s.queue.delete(it.pod.Pod.UID)
+	if c, why := s.findRoom(it, &fitError{}); c != nil || why != "the pod is gone or has changed" {
+		t.Errorf("room for it: %+v, %q", c, why)
+	}
+	s.queue.giveBack(it, nil)
+	if active, backoff, unschedulable, _ := s.queue.waitingPods(); active+backoff+unschedulable != 0 {
+		t.Errorf("%d active, %d in back-off, %d unschedulable", active, backoff, unschedulable)
 	}
 }

@@ -53,6 +53,7 @@ type queue struct {
 	waiting       itemHeap
 	unschedulable map[types.UID]*item
 	places        map[types.UID]*item // every item that is in one of the above
+	inFlight      map[types.UID]*item // popped, and neither given back nor gone since
 	moves         uint64              // raised by every event; tells whether one came while a pod was being scheduled
 	changed       chan struct{}       // closed and replaced when the head may have changed
 }
@@ -65,6 +66,7 @@ func newQueue(c clock.WithTicker) *queue {
 		waiting:       itemHeap{less: func(a, b *item) bool { return a.ready.Before(b.ready) }},
 		unschedulable: map[types.UID]*item{},
 		places:        map[types.UID]*item{},
+		inFlight:      map[types.UID]*item{},
 		changed:       make(chan struct{}),
 	}
 }
@@ -113,10 +115,18 @@ func mapsEqual(a, b map[string]string) bool {
 func (q *queue) delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	delete(q.inFlight, uid)
 	if it, ok := q.places[uid]; ok {
 		q.take(it)
 		delete(q.places, uid)
 	}
+}
+
+// expects reports whether a pod that was popped still waits for a node.
+func (q *queue) expects(it *item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inFlight[it.pod.Pod.UID] == it
 }
 
 // pop waits for the next pod to schedule.
@@ -128,6 +138,7 @@ func (q *queue) pop(ctx context.Context) (*item, error) {
 		if q.active.Len() > 0 {
 			it := heap.Pop(&q.active).(*item)
 			delete(q.places, it.pod.Pod.UID)
+			q.inFlight[it.pod.Pod.UID] = it
 			it.popped = q.moves
 			it.attempts++
 			q.mu.Unlock()
@@ -151,12 +162,17 @@ func (q *queue) pop(ctx context.Context) (*item, error) {
 	}
 }
 
-// giveBack returns a pod that was popped. With plugins it waits for an event
-// that could change their mind; without, only for its back-off.
+// giveBack returns a pod that was popped, unless it was deleted meanwhile.
+// With plugins it waits for an event that could change their mind; without,
+// only for its back-off.
 func (q *queue) giveBack(it *item, plugins []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	uid := it.pod.Pod.UID
+	if q.inFlight[uid] != it {
+		return
+	}
+	delete(q.inFlight, uid)
 	if _, replaced := q.places[uid]; replaced {
 		return // a newer version came meanwhile
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // DefaultName is the scheduler of pods that name none.
@@ -104,14 +105,15 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	s.events = broadcaster.NewRecorder(scheme.Scheme, s.name)
 
-	var wait sync.WaitGroup
-	defer wait.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if err := s.watch(ctx, &wait); err != nil {
+	defer s.metrics.show(s)()
+	return supervise.Run(ctx, s.work)
+}
+
+// work decides about pod after pod.
+func (s *Scheduler) work(ctx context.Context) error {
+	if err := s.watch(ctx); err != nil {
 		return err
 	}
-	defer s.metrics.show(s)()
 	klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", s.name)
 	slots := make(chan struct{}, bindings)
 	for {
@@ -127,28 +129,46 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		decided := time.Since(began)
 		s.metrics.algorithm.Observe(decided.Seconds())
 		if err != nil {
-			wait.Go(func() { s.refuse(ctx, it, err, decided) })
+			s.beside(ctx, it, func() { s.refuse(ctx, it, err, decided) })
 			continue
 		}
 		slots <- struct{}{}
-		wait.Go(func() {
+		s.beside(ctx, it, func() {
 			defer func() { <-slots }()
 			s.bind(ctx, it, node, began)
 		})
 	}
 }
 
-// decide chooses a node and assumes the pod there.
-func (s *Scheduler) decide(pod *framework.Pod) (string, error) {
+// beside does the rest of the work on a pod in a goroutine. A panic over one
+// pod must not keep others from being scheduled: the pod is tried again later.
+func (s *Scheduler) beside(ctx context.Context, it *item, work func()) {
+	supervise.Go(ctx, func() {
+		err := supervise.Call(func() error { work(); return nil })
+		if err != nil {
+			supervise.Note(ctx, err)
+			s.cache.forget(it.pod.Pod.UID)
+			s.queue.giveBack(it, nil)
+		}
+	})
+}
+
+// decide chooses a node and assumes the pod there. A panic over the pod is an
+// error.
+func (s *Scheduler) decide(pod *framework.Pod) (name string, err error) {
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
-	node, next, err := s.profile.choose(pod, &s.cache.cluster, s.start, s.random)
-	s.start = next
-	if err != nil {
-		return "", err
-	}
-	s.cache.place(pod, node.Name, true)
-	return node.Name, nil
+	err = supervise.Call(func() error {
+		node, next, err := s.profile.choose(pod, &s.cache.cluster, s.start, s.random)
+		s.start = next
+		if err != nil {
+			return err
+		}
+		s.cache.place(pod, node.Name, true)
+		name = node.Name
+		return nil
+	})
+	return name, err
 }
 
 // bind writes a decision, the search for which began then.
@@ -195,6 +215,7 @@ func (s *Scheduler) refuse(ctx context.Context, it *item, err error, decided tim
 		}
 		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
 	} else {
+		supervise.Note(ctx, err)
 		s.metrics.attempted(failed, s.name, decided)
 		s.queue.giveBack(it, nil)
 	}

@@ -3,13 +3,13 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/interpodaffinity"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/nodeports"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/noderesources"
@@ -28,37 +28,29 @@ var (
 
 // watch fills cache and queue and keeps them current; it returns once both
 // are filled.
-func (s *Scheduler) watch(ctx context.Context, wait *sync.WaitGroup) error {
+func (s *Scheduler) watch(ctx context.Context) error {
 	pods := v1.SchemeGroupVersion.WithResource("pods")
 	unassigned := s.client.Watch(pods, "", fields.ParseSelectorOrDie("spec.nodeName=,status.phase!=Succeeded,status.phase!=Failed"))
 	assigned := s.client.Watch(pods, "", fields.ParseSelectorOrDie("spec.nodeName!="))
 	nodes := s.client.Informers.Core().V1().Nodes().Informer()
 	namespaces := s.client.Informers.Core().V1().Namespaces().Informer()
 
-	var synced []cache.InformerSynced
+	synced := []cache.DoneChecker{}
 	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
+		subscribe func(context.Context, cache.SharedIndexInformer, cache.ResourceEventHandler) (cache.DoneChecker, error)
+		informer  cache.SharedIndexInformer
+		handler   cache.ResourceEventHandler
 	}{
-		{nodes, s.nodeHandler()}, {namespaces, s.namespaceHandler()},
-		{assigned, s.assignedHandler()}, {unassigned, s.unassignedHandler()},
+		{client.Subscribe, nodes, s.nodeHandler()}, {client.Subscribe, namespaces, s.namespaceHandler()},
+		{client.Follow, assigned, s.assignedHandler()}, {client.Follow, unassigned, s.unassignedHandler()},
 	} {
-		registration, err := w.informer.AddEventHandler(w.handler)
+		heard, err := w.subscribe(ctx, w.informer, w.handler)
 		if err != nil {
 			return err
 		}
-		synced = append(synced, registration.HasSynced)
-		informer := w.informer
-		wait.Go(func() {
-			<-ctx.Done()
-			_ = informer.RemoveEventHandler(registration)
-		})
+		synced = append(synced, heard)
 	}
-	for _, informer := range []cache.SharedIndexInformer{assigned, unassigned} {
-		wait.Go(func() { informer.RunWithContext(ctx) })
-	}
-	s.client.Informers.StartWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return errors.Join(ctx.Err(), errors.New("ended before nodes and pods were known"))
 	}
 	return nil
