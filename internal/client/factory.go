@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"sync"
@@ -110,15 +111,21 @@ func (f *Informers) InformerFor(obj runtime.Object, newFunc internalinterfaces.N
 		}
 		return newFunc(fallback, resync)
 	})
+	f.adopt(informer, obj)
+	return informer
+}
+
+// adopt runs an informer of obj's type, unless it does already.
+func (f *Informers) adopt(informer cache.SharedIndexInformer, obj runtime.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known[informer] == nil {
-		f.known[informer] = reflect.TypeOf(obj)
-		if f.life != nil && !f.ended {
-			f.begin(informer)
-		}
+	if f.known[informer] != nil {
+		return
 	}
-	return informer
+	f.known[informer] = reflect.TypeOf(obj)
+	if f.life != nil && !f.ended {
+		f.begin(informer)
+	}
 }
 
 // Start implements informers.SharedInformerFactory: the informers run already.
@@ -157,14 +164,21 @@ func (f *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncR
 
 // ForResource implements informers.SharedInformerFactory.
 func (f *Informers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	v, ok := f.views.ofResource(gvr)
+	if v, ok := f.views.ofResource(gvr); ok {
+		if _, builtIn := f.views.ofType(v.version.New()); builtIn {
+			return genericInformer{f.InformerFor(v.version.New(), nil), gvr.GroupResource()}, nil
+		}
+	}
+	generic, err := f.SharedInformerFactory.ForResource(gvr)
+	if err != nil {
+		return nil, err
+	}
+	obj, ok := builtIn(gvr)
 	if !ok {
-		return f.SharedInformerFactory.ForResource(gvr)
+		return nil, fmt.Errorf("no type for %s", gvr)
 	}
-	if _, builtIn := f.views.ofType(v.version.New()); !builtIn {
-		return f.SharedInformerFactory.ForResource(gvr)
-	}
-	return genericInformer{f.InformerFor(v.version.New(), nil), gvr.GroupResource()}, nil
+	f.adopt(generic.Informer(), obj)
+	return generic, nil
 }
 
 // genericInformer implements informers.GenericInformer.

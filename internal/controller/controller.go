@@ -62,9 +62,6 @@ type Env struct {
 	Events record.EventRecorder
 	// Options are the command line's.
 	Options *Options
-	// StartInformers starts those of Client.Informers that are not running
-	// yet. They outlive the controller that asked first.
-	StartInformers func()
 }
 
 // Metadata makes a client for the metadata of objects of any kind, as the

@@ -3,9 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // ErrStale is what a sync function returns when the cache does not show yet
@@ -78,15 +76,15 @@ func (q *Queue[K]) Workers(n int) func(context.Context) error {
 		defer stop()
 		hide := metrics.ShowQueue(ctx, q.count)
 		defer hide()
-		var workers sync.WaitGroup
+		workers, ctx := supervise.Together(ctx)
 		for range max(n, 1) {
-			workers.Go(func() {
+			workers.Go(func() error {
 				for q.next(ctx) {
 				}
+				return nil
 			})
 		}
-		workers.Wait()
-		return nil
+		return workers.Wait()
 	}
 }
 
@@ -100,10 +98,14 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	end := q.count.Work()
 	defer end()
 	log := klog.FromContext(ctx)
-	err := q.reconcile(ctx, key)
+	err := supervise.Call(func() error { return q.sync(ctx, key) })
+	panicked := (*supervise.Panic)(nil)
 	switch {
 	case err == nil:
 		q.queue.Forget(key)
+	case errors.As(err, &panicked):
+		supervise.Note(klog.NewContext(ctx, log.WithValues("queue", q.name, "key", key, "tries", q.queue.NumRequeues(key)+1)), err)
+		q.retry(key)
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err), errors.Is(err, ErrStale):
 		log.V(4).Info("Object changed meanwhile, trying again", "queue", q.name, "key", key, "err", err)
@@ -118,13 +120,4 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 func (q *Queue[K]) retry(key K) {
 	q.count.Retried()
 	q.queue.AddRateLimited(key)
-}
-
-func (q *Queue[K]) reconcile(ctx context.Context, key K) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	return q.sync(ctx, key)
 }

@@ -2,10 +2,7 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -14,13 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
-)
-
-// Restart back-off of a controller that failed: it doubles from the first to
-// the last, and starts over when an instance has lived longer than the last.
-const (
-	firstRestart = time.Second
-	lastRestart  = time.Minute
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Runner runs a set of controllers.
@@ -29,10 +20,6 @@ type Runner struct {
 	// Controllers are run in no particular order, all at once.
 	Controllers []Descriptor
 	Options     *Options
-	// Informers bounds the life of the shared informers that the controllers
-	// start. It is the context of the process, not of a leadership: others
-	// may be reading the same informers when this Runner has to stop.
-	Informers context.Context
 }
 
 // Run runs the controllers until ctx is done and returns when all have
@@ -43,18 +30,18 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, d := range chosen {
-		user, groups := d.identity()
-		c, err := r.Provider.As(user, groups...)
-		if err != nil {
-			return fmt.Errorf("getting the identity %s for controller %s: %w", user, d.Name, err)
+	return supervise.Run(ctx, func(ctx context.Context) error {
+		for _, d := range chosen {
+			user, groups := d.identity()
+			c, err := r.Provider.As(user, groups...)
+			if err != nil {
+				return fmt.Errorf("getting the identity %s for controller %s: %w", user, d.Name, err)
+			}
+			supervise.Go(ctx, func() { r.keep(ctx, d, c) })
 		}
-		running.Go(func() { r.keep(ctx, d, c) })
-	}
-	<-ctx.Done()
-	return nil
+		<-ctx.Done()
+		return nil
+	})
 }
 
 // keep runs one controller again and again until ctx is done.
@@ -65,37 +52,17 @@ func (r *Runner) keep(ctx context.Context, d Descriptor, c *client.Client) {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Kubernetes.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
 	env := &Env{
-		Client:         c,
-		Events:         broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource}),
-		Options:        r.Options,
-		StartInformers: func() { c.Informers.Start(r.Informers.Done()) },
+		Client:  c,
+		Events:  broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource}),
+		Options: r.Options,
 	}
-	delay := firstRestart
-	for ctx.Err() == nil {
-		started := time.Now()
+	supervise.Keep(ctx, d.Name, func(ctx context.Context) error {
 		log.V(1).Info("Starting controller")
-		err := Recover(ctx, func(ctx context.Context) error {
-			controller, err := d.New(env)
-			if err != nil {
-				return err
-			}
-			return controller.Run(ctx)
-		})
-		if ctx.Err() != nil {
-			break
+		controller, err := d.New(env)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = errors.New("it returned without being asked to")
-		}
-		if time.Since(started) > lastRestart {
-			delay = firstRestart
-		}
-		log.Error(err, "Controller failed, starting it again", "after", delay)
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-		}
-		delay = min(2*delay, lastRestart)
-	}
+		return controller.Run(ctx)
+	})
 	log.V(1).Info("Controller stopped")
 }

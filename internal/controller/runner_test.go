@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
@@ -22,9 +21,10 @@ import (
 
 // provider hands out one fake client and notes who asked.
 type provider struct {
-	client *client.Client
-	mu     sync.Mutex
-	users  []string
+	client    *client.Client
+	informers *client.Informers
+	mu        sync.Mutex
+	users     []string
 }
 
 func (p *provider) Through(func(http.RoundTripper) http.RoundTripper) (client.Provider, error) {
@@ -38,10 +38,12 @@ func (p *provider) As(user string, _ ...string) (*client.Client, error) {
 	return p.client, nil
 }
 
-func fakeProvider() (*provider, informers.SharedInformerFactory) {
+func (p *provider) Run(ctx context.Context) error { return p.informers.Run(ctx) }
+
+func fakeProvider() (*provider, *client.Informers) {
 	kube := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
-	factory := informers.NewSharedInformerFactory(kube, 0)
-	return &provider{client: &client.Client{Kubernetes: kube, Informers: factory}}, factory
+	factory := client.NewInformers(kube)
+	return &provider{client: &client.Client{Kubernetes: kube, Informers: factory}, informers: factory}, factory
 }
 
 // A controller that fails, panics or returns is started again with a
@@ -53,7 +55,7 @@ func TestRunnerRestarts(t *testing.T) {
 		begin := time.Now()
 		steady := 0
 		runner := controller.Runner{
-			Provider: p, Options: controller.DefaultOptions(), Informers: t.Context(),
+			Provider: p, Options: controller.DefaultOptions(),
 			Controllers: []controller.Descriptor{
 				{Name: "fails", ServiceAccount: "one", New: func(*controller.Env) (controller.Controller, error) {
 					starts = append(starts, time.Since(begin))
@@ -78,7 +80,7 @@ func TestRunnerRestarts(t *testing.T) {
 		go func() { done <- runner.Run(ctx) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(starts) != 4 || starts[1] != time.Second || starts[2] != 3*time.Second || starts[3] != 7*time.Second {
+		if len(starts) != 4 || starts[1] != 50*time.Millisecond || starts[2] != 150*time.Millisecond || starts[3] != 350*time.Millisecond {
 			t.Errorf("started at %v", starts)
 		}
 		if steady != 1 {
@@ -100,7 +102,8 @@ func TestServeCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, factory := fakeProvider()
 		process, stop := context.WithCancel(t.Context())
-		env := &controller.Env{Client: p.client, StartInformers: func() { factory.Start(process.Done()) }}
+		running := make(chan error, 1)
+		go func() { running <- p.Run(process) }()
 		informer := factory.Core().V1().ConfigMaps().Informer()
 		for range 2 {
 			ctx, cancel := context.WithCancel(process)
@@ -115,7 +118,7 @@ func TestServeCanBeRepeated(t *testing.T) {
 			})
 			done := make(chan error, 1)
 			go func() {
-				done <- controller.Serve(ctx, env, []controller.Source{
+				done <- controller.Serve(ctx, []controller.Source{
 					controller.On(informer, func(_, new *v1.ConfigMap) {
 						seen++
 						queue.Add(cache.MetaObjectToName(new))
@@ -133,7 +136,9 @@ func TestServeCanBeRepeated(t *testing.T) {
 			}
 		}
 		stop()
-		factory.Shutdown()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -142,14 +147,17 @@ func TestHandlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, factory := fakeProvider()
 		process, stop := context.WithCancel(t.Context())
-		env := &controller.Env{Client: p.client, StartInformers: func() { factory.Start(process.Done()) }}
-		err := controller.Serve(process, env, []controller.Source{
+		running := make(chan error, 1)
+		go func() { running <- p.Run(process) }()
+		err := controller.Serve(process, []controller.Source{
 			controller.On(factory.Core().V1().ConfigMaps().Informer(), func(_, _ *v1.ConfigMap) { panic("oh") }),
 		}, func(ctx context.Context) error { <-ctx.Done(); return nil })
-		if err == nil || !strings.Contains(err.Error(), "panic in an event handler: oh") {
+		if err == nil || !strings.Contains(err.Error(), "panic: oh") {
 			t.Errorf("got %v", err)
 		}
 		stop()
-		factory.Shutdown()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -37,16 +36,15 @@ type Cluster struct {
 	Env    *controller.Env
 	Events *record.FakeRecorder
 
-	t       *testing.T
-	mu      sync.Mutex // makes updates and patches one at a time
-	writes  atomic.Int64
-	stopped chan struct{}
+	t      *testing.T
+	mu     sync.Mutex // makes updates and patches one at a time
+	writes atomic.Int64
 }
 
 // New makes a cluster that holds objects. It is taken down when the test
 // ends.
 func New(t *testing.T, objects ...runtime.Object) *Cluster {
-	c := &Cluster{t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000), stopped: make(chan struct{})}
+	c := &Cluster{t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000)}
 	c.Fake.PrependReactor("create", "*", c.create)
 	c.Fake.PrependReactor("update", "*", c.update)
 	c.Fake.PrependReactor("patch", "*", c.patch)
@@ -56,16 +54,20 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 			t.Fatalf("adding %T: %v", o, err)
 		}
 	}
-	factory := informers.NewSharedInformerFactory(c.Fake, 0)
+	factory := client.NewInformers(c.Fake)
 	c.Env = &controller.Env{
-		Client:         &client.Client{Kubernetes: c.Fake, Informers: factory},
-		Events:         c.Events,
-		Options:        controller.DefaultOptions(),
-		StartInformers: func() { factory.Start(c.stopped) },
+		Client:  &client.Client{Kubernetes: c.Fake, Informers: factory},
+		Events:  c.Events,
+		Options: controller.DefaultOptions(),
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- factory.Run(ctx) }()
 	t.Cleanup(func() {
-		close(c.stopped)
-		factory.Shutdown()
+		stop()
+		if err := <-stopped; err != nil {
+			t.Errorf("informers: %v", err)
+		}
 	})
 	return c
 }

@@ -70,7 +70,7 @@ func New(env *controller.Env, kind Kind) (*Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	owners := own.Follower[*v1.Pod]{Kind: c.kind.GroupVersionKind, Wake: c.queue.Add, Orphaned: c.wakeAdopters, Ledger: c.expected}
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.kind.Informer, c.setChanged),
 		controller.On(c.pods, owners.Changed),
 	}, c.queue.Workers(c.kind.Workers))

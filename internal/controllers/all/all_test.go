@@ -82,7 +82,8 @@ func start(t *testing.T) *client.Client {
 	options.AllocateNodeCIDRs = true
 	options.ClusterCIDR = []string{"10.244.0.0/16"}
 	options.RootCA = []byte("PEM")
-	runner := controller.Runner{Provider: provider, Controllers: all.Controllers(), Options: options, Informers: ctx}
+	runner := controller.Runner{Provider: provider, Controllers: all.Controllers(), Options: options}
+	running.Go(func() { _ = provider.Run(ctx) })
 	running.Go(func() {
 		if err := runner.Run(ctx); err != nil {
 			t.Errorf("controllers: %v", err)

@@ -49,7 +49,7 @@ func onRequests(env *controller.Env, name string, sync func(context.Context, *ce
 		return sync(ctx, csr)
 	})
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, env, []controller.Source{
+		return controller.Serve(ctx, []controller.Source{
 			controller.On(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
 				if csr != nil {
 					queue.Add(csr.Name)

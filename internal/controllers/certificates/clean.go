@@ -57,7 +57,7 @@ func NewCleaning(env *controller.Env) (controller.Controller, error) {
 		return errors.Join(errs...)
 	}
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, env, []controller.Source{controller.Reads(requests.Informer())}, func(ctx context.Context) error {
+		return controller.Serve(ctx, []controller.Source{controller.Reads(requests.Informer())}, func(ctx context.Context) error {
 			tick := time.NewTicker(cleanPeriod)
 			defer tick.Stop()
 			for {

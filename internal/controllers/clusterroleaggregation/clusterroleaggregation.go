@@ -43,7 +43,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *aggregator) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Rbac().V1().ClusterRoles().Informer(), func(_, _ *rbac.ClusterRole) {
 			all, err := c.roles.List(labels.Everything())
 			if err != nil {

@@ -60,7 +60,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *cronJobs) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Batch().V1().CronJobs().Informer(), func(_, cj *batch.CronJob) {
 			if cj != nil {
 				c.queue.Add(cache.MetaObjectToName(cj))

@@ -86,7 +86,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 func (c *daemonSets) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
 	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(informers.Apps().V1().DaemonSets().Informer(), func(old, new *apps.DaemonSet) {
 			if new == nil {
 				c.expected.Forget(old.UID)

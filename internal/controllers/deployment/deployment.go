@@ -69,7 +69,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *deployments) Run(ctx context.Context) error {
 	owners := own.Follower[*apps.ReplicaSet]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Apps().V1().Deployments().Informer(), func(old, new *apps.Deployment) {
 			if new != nil {
 				c.queue.Add(cache.MetaObjectToName(new))

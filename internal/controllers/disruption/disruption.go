@@ -58,7 +58,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *budgets) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.shared.Policy().V1().PodDisruptionBudgets().Informer(), func(_, pdb *policy.PodDisruptionBudget) {
 			if pdb != nil {
 				c.queue.Add(cache.MetaObjectToName(pdb))

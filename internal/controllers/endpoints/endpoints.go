@@ -86,7 +86,7 @@ func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
 // Run implements controller.Controller.
 func (c *endpoints) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
 			if new == nil {
 				new = old

@@ -64,7 +64,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *mirror) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
 			if old != nil && mirrored(old) || new != nil && mirrored(new) {
 				c.queue.Add(cache.MetaObjectToName(cmp.Or(new, old)))

@@ -44,7 +44,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *claims) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Pods().Informer(), func(old, pod *v1.Pod) {
 			// the volumes of a pod never change
 			if old == nil && pod != nil && len(ephemeralVolumes(pod)) > 0 {

@@ -69,7 +69,6 @@ func newCollector(env *controller.Env, objects metadata.Interface) *collector {
 	c := &collector{env: env, metadata: objects, graph: newGraph()}
 	c.monitors = &monitors{
 		shared:   env.Client.Informers,
-		start:    env.StartInformers,
 		metadata: objects,
 		changed:  c.changed,
 		running:  map[schema.GroupVersionResource]*kinds.Monitor{},
@@ -90,7 +89,7 @@ func (c *collector) Run(ctx context.Context) error {
 		case <-time.After(settle):
 		}
 	}
-	return controller.Serve(ctx, c.env, nil, c.refresh.Workers(1), c.queue.Workers(c.env.Options.ConcurrentGCSyncs))
+	return controller.Serve(ctx, nil, c.refresh.Workers(1), c.queue.Workers(c.env.Options.ConcurrentGCSyncs))
 }
 
 // changed takes in an event of any resource.

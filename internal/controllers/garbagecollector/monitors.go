@@ -28,7 +28,6 @@ var ignored = map[schema.GroupResource]bool{
 // through the informers that the whole process shares, others by metadata.
 type monitors struct {
 	shared   informers.SharedInformerFactory
-	start    func() // starts the shared informers
 	metadata metadata.Interface
 	changed  func(resource schema.GroupVersionResource, meta metav1.Object, deleted bool)
 
@@ -84,7 +83,6 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 	for _, monitor := range stopped {
 		monitor.Close()
 	}
-	m.start()
 	// An aggregated server that does not answer must not keep others waiting.
 	filled, cancel := context.WithTimeout(ctx, fillPatience)
 	defer cancel()

@@ -84,7 +84,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *jobs) Run(ctx context.Context) error {
 	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(old, new *batch.Job) {
 			if new == nil {
 				c.expected.Forget(old.UID)

@@ -58,7 +58,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *cleaner) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.Reads(core.Secrets().Informer()),
 		controller.Reads(core.ServiceAccounts().Informer()),
 		controller.Reads(core.Pods().Informer()),

@@ -69,7 +69,7 @@ func newNamespaces(env *controller.Env, objects metadata.Interface) *namespaces 
 // Run implements controller.Controller.
 func (c *namespaces) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Namespaces().Informer(), func(old, new *v1.Namespace) {
 			switch {
 			case new == nil:

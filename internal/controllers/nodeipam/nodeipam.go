@@ -108,7 +108,7 @@ func parse(o *controller.Options) ([]*cidrs, error) {
 // Run implements controller.Controller. All nodes' CIDRs are known before the
 // first is handed out, because Serve handles all initial events first.
 func (c *allocator) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 	}, c.queue.Workers(workers))
 }

@@ -85,7 +85,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *nodes) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 		controller.On(informers.Coordination().V1().Leases().Informer(), func(_, lease *coordinationv1.Lease) {
 			if lease != nil && lease.Namespace == v1.NamespaceNodeLease && lease.Spec.RenewTime != nil {

@@ -70,7 +70,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *collector) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 		controller.On(c.pods, c.podChanged),
 	}, c.queue.Workers(2))

@@ -58,7 +58,7 @@ func newChecker(env *controller.Env, check func(*admissionv1.ValidatingAdmission
 // Run implements controller.Controller.
 func (c *checker) Run(ctx context.Context) error {
 	policies := c.env.Client.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(policies, func(_, policy *admissionv1.ValidatingAdmissionPolicy) {
 			if policy != nil && policy.Status.ObservedGeneration < policy.Generation {
 				c.queue.Add(policy.Name)

@@ -68,7 +68,7 @@ func newCounter(env *controller.Env, objects metadata.Interface) *counter {
 // Run implements controller.Controller.
 func (c *counter) Run(ctx context.Context) error {
 	defer c.watched.keep(nil)
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.quotaChanged),
 	}, c.queue.Workers(c.env.Options.ConcurrentResourceQuotaSyncs), c.resync)
 }

@@ -56,7 +56,6 @@ func (w *watched) add(ctx context.Context, resources map[schema.GroupResource]bo
 		w.running[gr] = monitor
 		synced = append(synced, monitor.Synced())
 	}
-	w.env.StartInformers()
 	cache.WaitFor(ctx, "", synced...)
 	for gr := range fresh {
 		missing = append(missing, gr)

@@ -49,7 +49,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *accounts) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Namespaces().Informer(), func(_, namespace *v1.Namespace) {
 			if namespace != nil {
 				c.queue.Add(namespace.Name)

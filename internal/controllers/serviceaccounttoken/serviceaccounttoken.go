@@ -54,7 +54,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *tokens) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Secrets().Informer(), func(_, secret *v1.Secret) {
 			if secret != nil && secret.Type == v1.SecretTypeServiceAccountToken {
 				c.queue.Add(cache.MetaObjectToName(secret))

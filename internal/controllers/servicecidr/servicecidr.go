@@ -54,7 +54,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (k *keeper) Run(ctx context.Context) error {
 	networking := k.env.Client.Informers.Networking().V1()
-	return controller.Serve(ctx, k.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(networking.ServiceCIDRs().Informer(), func(_, cidr *networkingv1.ServiceCIDR) {
 			if cidr != nil {
 				k.queue.Add(cidr.Name)

@@ -65,7 +65,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 func (c *statefulSets) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
 	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(informers.Apps().V1().StatefulSets().Informer(), func(_, set *apps.StatefulSet) {
 			if set != nil {
 				c.queue.Add(cache.MetaObjectToName(set))

@@ -59,7 +59,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *evictor) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 		controller.On(c.pods, func(old, new *v1.Pod) {
 			if new != nil && new.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" ||

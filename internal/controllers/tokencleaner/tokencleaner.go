@@ -44,7 +44,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *cleaner) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().Secrets().Informer(), func(_, s *v1.Secret) {
 			if s != nil && s.Namespace == metav1.NamespaceSystem && s.Type == v1.SecretTypeBootstrapToken {
 				c.queue.Add(s.Name)

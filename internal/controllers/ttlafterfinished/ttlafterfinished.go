@@ -42,7 +42,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *reaper) Run(ctx context.Context) error {
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(_, job *batch.Job) {
 			if job == nil || job.DeletionTimestamp != nil {
 				return

@@ -67,7 +67,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *binder) Run(ctx context.Context) error {
 	informers := c.env.Client.Informers
-	return controller.Serve(ctx, c.env, []controller.Source{
+	return controller.Serve(ctx, []controller.Source{
 		controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), func(old, new *v1.PersistentVolumeClaim) {
 			if new == nil {
 				if old.Spec.VolumeName != "" {

@@ -52,7 +52,7 @@ func NewClasses(env *controller.Env) (controller.Controller, error) {
 		})
 	})
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, env, []controller.Source{
+		return controller.Serve(ctx, []controller.Source{
 			controller.On(classes.Informer(), func(_, class *storagev1.VolumeAttributesClass) {
 				if class != nil {
 					queue.Add(class.Name)

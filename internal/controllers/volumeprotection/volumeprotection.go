@@ -108,7 +108,7 @@ func NewClaims(env *controller.Env) (controller.Controller, error) {
 		})
 	})
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, env, []controller.Source{
+		return controller.Serve(ctx, []controller.Source{
 			controller.On(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
 				if claim != nil {
 					queue.Add(cache.MetaObjectToName(claim))
@@ -147,7 +147,7 @@ func NewVolumes(env *controller.Env) (controller.Controller, error) {
 		})
 	})
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, env, []controller.Source{
+		return controller.Serve(ctx, []controller.Source{
 			controller.On(volumes.Informer(), func(_, volume *v1.PersistentVolume) {
 				if volume != nil {
 					queue.Add(volume.Name)
