@@ -170,7 +170,7 @@ func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
 			return nil
 		}
 	}
-	config, err := n.kubelet.Config(provider)
+	config, err := n.kubelet.Config(ctx, provider)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 // RunWith runs the controllers with clients of the given provider, and the
 // server of their health.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
-	c := newCounts()
+	c := newCounts(ctx)
 	provider, err := c.of(provider)
 	if err != nil {
 		return err
@@ -71,9 +71,10 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	election := m.Leader
 	election.Observe = c.leads
 	runner := controller.Runner{
-		Provider: provider, Controllers: all.Controllers(), Options: m.Options, Informers: ctx,
+		Provider: provider, Controllers: all.Controllers(), Options: m.Options,
 	}
 	return together(metrics.WithQueues(ctx, c.queues),
+		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
 		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own, flags, c) },
 	)

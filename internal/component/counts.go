@@ -1,10 +1,13 @@
 package component
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // counts is what a component other than the API server counts.
@@ -16,8 +19,10 @@ type counts struct {
 	checks  *metrics.Checks
 }
 
-func newCounts() *counts {
+// newCounts makes what the component that ctx belongs to counts.
+func newCounts(ctx context.Context) *counts {
 	r := metrics.NewRegistry(nil)
+	r.MustRegister(supervise.Counts(ctx))
 	return &counts{
 		Registry: r, queues: metrics.NewQueues(r), clients: metrics.NewClients(r), leading: metrics.NewLeading(r), checks: metrics.NewChecks(),
 	}

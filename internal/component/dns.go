@@ -51,7 +51,7 @@ func (d *DNS) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.RunWith(ctx, provider)
+	return together(ctx, provider.Run, func(ctx context.Context) error { return d.RunWith(ctx, provider) })
 }
 
 // RunWith serves with a client of the given provider.

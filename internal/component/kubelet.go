@@ -123,7 +123,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	config, err := k.Config(provider)
+	config, err := k.Config(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -141,13 +141,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // Validate reports what is wrong with the flags and the file of --config.
 func (k *Kubelet) Validate() error {
-	_, err := k.Config(nil)
+	_, err := k.Config(context.Background(), nil)
 	return err
 }
 
 // Config works out what a kubelet is made from.
-func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
-	counts := newCounts()
+func (k *Kubelet) Config(ctx context.Context, provider client.Provider) (kubelet.Config, error) {
+	counts := newCounts(ctx)
 	if provider != nil {
 		var err error
 		if provider, err = counts.of(provider); err != nil {
@@ -181,6 +181,7 @@ func (k *Kubelet) Config(provider client.Provider) (kubelet.Config, error) {
 		if c.Client, err = provider.As("system:node:"+name, "system:nodes", "system:authenticated"); err != nil {
 			return c, err
 		}
+		c.Informers = provider.Run
 	}
 	return c, nil
 }

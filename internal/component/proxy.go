@@ -78,7 +78,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if p.NodeName, err = hostName(p.NodeName); err != nil {
 		return err
 	}
-	c := newCounts()
+	c := newCounts(ctx)
 	if provider, err = c.of(provider); err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	return proxy.New(proxy.Config{
+	return together(ctx, provider.Run, proxy.New(proxy.Config{
 		Client: own, NodeName: p.NodeName, Backend: backend, Mode: p.Mode,
 		HealthzAddress: listenAddress(p.HealthzAddr, p.HealthzPort),
 		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort), Metrics: c.Registry,
 		Reserved: p.reserved(),
-	}).Run(ctx)
+	}).Run)
 }
 
 func (p *Proxy) reserved() []uint16 {

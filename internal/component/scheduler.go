@@ -47,7 +47,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // RunWith schedules with a client of the given provider, and serves its health.
 func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error {
-	c := newCounts()
+	c := newCounts(ctx)
 	provider, err := c.of(provider)
 	if err != nil {
 		return err
@@ -63,6 +63,7 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64(), Metrics: measure}).Run(ctx)
 	}
 	return together(ctx,
+		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
 		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own, flags, c) },
 	)

@@ -12,12 +12,12 @@ import (
 	"sync"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Serving is the HTTPS server of a component that is none itself: /healthz,
@@ -136,7 +136,7 @@ func (s *Serving) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, e
 
 // together runs functions until one fails or ctx ends, and waits for all.
 func together(ctx context.Context, run ...func(context.Context) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := supervise.Together(ctx)
 	for _, r := range run {
 		g.Go(func() error { return r(ctx) })
 	}

@@ -18,11 +18,11 @@ import (
 	"strconv"
 
 	"github.com/miekg/dns"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Config of a server.
@@ -85,13 +85,14 @@ func New(c Config) (*Server, error) {
 }
 
 // Run serves until ctx ends.
-func (s *Server) Run(ctx context.Context) error {
-	s.config.Client.Informers.StartWithContext(ctx)
+func (s *Server) Run(ctx context.Context) error { return supervise.Run(ctx, s.run) }
+
+func (s *Server) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.view.synced...) {
 		return nil
 	}
 	streamQuota := newQuota(streamsAtOnce, streamsOfOne)
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := supervise.Together(ctx)
 	for _, address := range s.config.Addresses {
 		at := net.JoinHostPort(address, strconv.Itoa(s.config.Port))
 		packets, err := net.ListenPacket("udp", at)
@@ -103,8 +104,8 @@ func (s *Server) Run(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("listen for DNS on %s: %w", at, err), packets.Close())
 		}
 		for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: listener{streams, s.clients, streamQuota}}} {
-			server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serve(ctx, w, q) })
-			g.Go(func() error { return run(ctx, server) })
+			server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.answer(ctx, w, q) })
+			g.Go(func() error { return listen(ctx, server) })
 		}
 	}
 	if len(s.config.Announce) > 0 {
@@ -113,12 +114,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// run serves until ctx ends and the server has shut down.
-func run(ctx context.Context, server *dns.Server) error {
+// listen serves until ctx ends and the server has shut down.
+func listen(ctx context.Context, server *dns.Server) error {
 	started := make(chan struct{})
 	server.NotifyStartedFunc = func() { close(started) }
 	done := make(chan error, 1)
-	go func() { done <- server.ActivateAndServe() }()
+	supervise.Go(ctx, func() { done <- supervise.Call(server.ActivateAndServe) })
 	select {
 	case err := <-done:
 		return err
@@ -129,6 +130,15 @@ func run(ctx context.Context, server *dns.Server) error {
 		return err
 	case <-ctx.Done():
 		return errors.Join(server.Shutdown(), <-done)
+	}
+}
+
+// answer serves one query. One that makes the server panic fails, and no other.
+func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
+	err := supervise.Call(func() error { s.serve(ctx, w, query); return nil })
+	if err != nil {
+		supervise.Note(ctx, err)
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
 	}
 }
 

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -9,6 +10,8 @@ import (
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/client"
 )
 
 // Indexes of the informers.
@@ -29,27 +32,25 @@ func newInformerView(f informers.SharedInformerFactory) (*informerView, error) {
 	services := f.Core().V1().Services().Informer()
 	endpoints := f.Discovery().V1().EndpointSlices().Informer()
 	namespaces := f.Core().V1().Namespaces()
-	if err := services.AddIndexers(cache.Indexers{byAddress: func(obj any) ([]string, error) {
-		return obj.(*v1.Service).Spec.ClusterIPs, nil
-	}}); err != nil {
-		return nil, err
-	}
-	if err := endpoints.AddIndexers(cache.Indexers{
-		byService: func(obj any) ([]string, error) {
+	if err := errors.Join(
+		client.Index(services, byAddress, func(obj any) ([]string, error) {
+			return obj.(*v1.Service).Spec.ClusterIPs, nil
+		}),
+		client.Index(endpoints, byService, func(obj any) ([]string, error) {
 			s := obj.(*discoveryv1.EndpointSlice)
 			if name := s.Labels[discoveryv1.LabelServiceName]; name != "" {
 				return []string{s.Namespace + "/" + name}, nil
 			}
 			return nil, nil
-		},
-		byAddress: func(obj any) ([]string, error) {
+		}),
+		client.Index(endpoints, byAddress, func(obj any) ([]string, error) {
 			var ips []string
 			for _, e := range obj.(*discoveryv1.EndpointSlice).Endpoints {
 				ips = append(ips, e.Addresses...)
 			}
 			return ips, nil
-		},
-	}); err != nil {
+		}),
+	); err != nil {
 		return nil, err
 	}
 	return &informerView{

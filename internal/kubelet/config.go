@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -26,6 +27,8 @@ type Config struct {
 	// Client is the node's own identity (system:node:NAME). Nil runs static
 	// pods only.
 	Client *client.Client
+	// Informers runs those of Client until its context ends; nil if others do.
+	Informers func(ctx context.Context) error
 	// NodeName is the name of the Node object, Hostname that of the machine.
 	NodeName string
 	Hostname string // default: NodeName

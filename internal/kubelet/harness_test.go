@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	clientfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
@@ -111,11 +110,11 @@ func run(t *testing.T, f func(t *testing.T, b *bench)) {
 func (b *bench) start() {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
-	shared := informers.NewSharedInformerFactory(b.api, 0)
+	shared := client.NewInformers(b.api)
 	off := false
 	config := Config{
 		NodeName: nodeName, NodeIPs: []net.IP{net.IPv4(192, 0, 2, 1)}, RootDirectory: "/var/lib/kubelet",
-		Client:  &client.Client{Kubernetes: b.api, Informers: shared, Watch: watcher(b.api)},
+		Client: &client.Client{Kubernetes: b.api, Informers: shared, Watch: watcher(b.api)}, Informers: shared.Run,
 		Runtime: b.runtime, Images: b.runtime.Images(), Files: b.files, Mounter: b.files, Groups: b.groups,
 		Machine: &node.Fixed{Resources: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("110")}},

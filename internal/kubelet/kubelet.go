@@ -12,6 +12,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 	registry "github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
@@ -130,7 +132,9 @@ func New(config Config) (*Kubelet, error) {
 }
 
 // Run works until ctx ends, then stops everything but the containers.
-func (k *Kubelet) Run(ctx context.Context) error {
+func (k *Kubelet) Run(ctx context.Context) error { return supervise.Run(ctx, k.run) }
+
+func (k *Kubelet) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,19 +181,17 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.prober.Start(ctx)
 	k.node = node.NewReporter(k.nodeConfig(version.GetRuntimeVersion()))
 
-	var wg sync.WaitGroup
+	tasks, ctx := supervise.Together(ctx)
 	run := func(f func(ctx context.Context)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			f(ctx)
-		}()
+		tasks.Go(func() error { f(ctx); return nil })
 	}
 	if k.config.Client != nil {
 		k.objects.Start(ctx)
 		services := k.config.Client.Informers.Core().V1().Services()
 		k.services, k.servicesOK = services.Lister(), services.Informer().HasSynced
-		k.config.Client.Informers.Start(ctx.Done())
+		if k.config.Informers != nil {
+			tasks.Go(func() error { return k.config.Informers(ctx) })
+		}
 		run(k.writer.Run)
 		run(k.node.Run)
 	}
@@ -214,7 +216,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		log.Info("Started kubelet", "node", k.config.NodeName, "runtime", k.runtimeName, "runtimeVersion", version.GetRuntimeVersion())
 		k.loop(ctx)
 	}
-	wg.Wait()
+	failed = errors.Join(failed, tasks.Wait())
 	k.background.Wait()
 	k.prober.Wait()
 	if k.objects != nil {

@@ -10,7 +10,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	registry "github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Backend makes the kernel do what Rules say.
@@ -82,21 +82,19 @@ func New(config Config) *Proxy {
 // Run applies the cluster's Services until ctx ends. The rules stay in the
 // kernel then, so that connections survive a restart of the proxy; who wants
 // them away calls Backend.Remove.
-func (p *Proxy) Run(ctx context.Context) error {
+func (p *Proxy) Run(ctx context.Context) error { return supervise.Run(ctx, p.run) }
+
+func (p *Proxy) run(ctx context.Context) error {
 	servers, err := p.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer servers.stop()
-	ctx, cancel := context.WithCancel(ctx)
-	var informers sync.WaitGroup
-	defer informers.Wait()
-	defer cancel()
-	synced, err := p.watch(ctx, &informers)
+	synced, err := p.watch(ctx)
 	if err != nil {
 		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
 	p.applyLoop(ctx, servers.localHealth)
@@ -104,27 +102,26 @@ func (p *Proxy) Run(ctx context.Context) error {
 }
 
 // watch feeds the informers' events to the state.
-func (p *Proxy) watch(ctx context.Context, running *sync.WaitGroup) ([]cache.InformerSynced, error) {
+func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 	factory := p.config.Client.Informers
 	pods := p.config.Client.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName))
-	var synced []cache.InformerSynced
+	var synced []cache.DoneChecker
 	for _, source := range []struct {
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
+		subscribe func(context.Context, cache.SharedIndexInformer, cache.ResourceEventHandler) (cache.DoneChecker, error)
+		informer  cache.SharedIndexInformer
+		handler   cache.ResourceEventHandler
 	}{
-		{factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
-		{factory.Discovery().V1().EndpointSlices().Informer(), handler(p.state.setSlice, p.state.deleteSlice)},
-		{factory.Core().V1().Nodes().Informer(), handler(p.state.setNode, p.state.deleteNode)},
-		{pods, handler(p.state.setPod, p.state.deletePod)},
+		{client.Subscribe, factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
+		{client.Subscribe, factory.Discovery().V1().EndpointSlices().Informer(), handler(p.state.setSlice, p.state.deleteSlice)},
+		{client.Subscribe, factory.Core().V1().Nodes().Informer(), handler(p.state.setNode, p.state.deleteNode)},
+		{client.Follow, pods, handler(p.state.setPod, p.state.deletePod)},
 	} {
-		registration, err := source.informer.AddEventHandler(source.handler)
+		heard, err := source.subscribe(ctx, source.informer, source.handler)
 		if err != nil {
 			return nil, fmt.Errorf("watching for the proxy: %w", err)
 		}
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, heard)
 	}
-	factory.Start(ctx.Done())
-	running.Go(func() { pods.Run(ctx.Done()) })
 	return synced, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // health tells whether the kernel follows the API: it does unless a change has
@@ -89,7 +90,6 @@ type servers struct {
 	mu    sync.Mutex // guards local
 	local map[uint16]*localServer
 	all   []*http.Server
-	done  sync.WaitGroup
 }
 
 // listen opens the health and metrics addresses, so that a taken port is an
@@ -125,16 +125,15 @@ func (s *servers) serve(address string, handler http.Handler) (*http.Server, err
 	}
 	server := httpserver.New(handler, nil)
 	s.all = append(s.all, server)
-	s.done.Go(func() { _ = server.Serve(httpserver.NewDoor(listener)) })
+	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewDoor(listener)) })
 	return server, nil
 }
 
-// stop closes all of them and waits until they have ended.
+// stop closes all of them.
 func (s *servers) stop() {
 	for _, server := range s.all {
 		_ = server.Close()
 	}
-	s.done.Wait()
 }
 
 // localServer answers a load balancer for one Service with

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -37,3 +38,15 @@ func (t *Tasks) Go(f func() error) {
 
 // Wait returns the first error once all have ended.
 func (t *Tasks) Wait() error { return t.group.Wait() }
+
+// Each calls f for 0 to n-1, all at once, and returns what each call returned.
+// A panic is an error.
+func Each(n int, f func(i int) error) []error {
+	errs := make([]error, n)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { errs[i] = Call(func() error { return f(i) }) })
+	}
+	calls.Wait()
+	return errs
+}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Options are the --leader-elect flags, with upstream's names and defaults.
@@ -62,7 +64,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 // is lost, work's context ends; Run waits for work to return and contends
 // again. When ctx ends, work has returned before the lease is given up, so
 // that two instances never work at once. Run returns nil when ctx is done and
-// work's error if work fails by itself.
+// work's error if work fails by itself, or panics.
 func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(context.Context) error) error {
 	if !o.LeaderElect {
 		return work(ctx)
@@ -165,5 +167,5 @@ func (t *term) lead(ctx, led context.Context, end context.CancelFunc) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
-	t.done <- t.work(working)
+	t.done <- supervise.Run(working, t.work)
 }

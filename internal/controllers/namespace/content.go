@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/kinds"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // atOnce bounds how many resources of a namespace are emptied at once.
@@ -35,7 +35,7 @@ func (r *remains) empty() bool { return len(r.instances) == 0 && len(r.failures)
 // namespace and says what is left.
 func (c *namespaces) empty(ctx context.Context, namespace string, what []kinds.Kind) *remains {
 	left := &remains{instances: map[string]int{}, finalizers: map[string]int{}}
-	var group errgroup.Group
+	group, ctx := supervise.Together(ctx)
 	group.SetLimit(atOnce)
 	for _, kind := range what {
 		group.Go(func() error {
@@ -47,7 +47,9 @@ func (c *namespaces) empty(ctx context.Context, namespace string, what []kinds.K
 			return nil
 		})
 	}
-	_ = group.Wait()
+	if err := group.Wait(); err != nil { // a panic
+		left.failures = append(left.failures, err)
+	}
 	return left
 }
 
