@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
@@ -18,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Cluster is a cluster in this process.
@@ -32,6 +32,9 @@ type Cluster struct {
 	keys       *pki.Directory
 	admin      *pki.Certificate
 	api        *component.APIServerFlags
+	group      *supervise.Group
+	servers    servers // the instances of the API server
+	events     *events
 	etcd       *component.Etcd
 	manager    *component.ControllerManager
 	scheduler  *component.Scheduler
@@ -48,9 +51,10 @@ func New(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{
-		options: o, log: logging.New(o.Log, o.LogLevels),
+		options: o, log: logging.New(o.Log, o.LogLevels), events: newEvents(o.NodeName, o.WithoutNode),
 		apiReady: make(chan struct{}), ready: make(chan struct{}),
 	}
+	c.group = supervise.NewGroup(supervise.Options{Context: c.log.Context, Changed: c.events.changed})
 	if err := c.parseArguments(); err != nil {
 		return nil, err
 	}
@@ -116,30 +120,35 @@ func (c *Cluster) Client() kubernetes.Interface {
 	return c.kubernetes
 }
 
-// Run runs the cluster until ctx ends or a part fails for good.
+// Status is how the cluster's components are, and a channel that is closed
+// when that has changed.
+func (c *Cluster) Status() (supervise.Status, <-chan struct{}) { return c.group.Status() }
+
+// Run runs the cluster until ctx ends. It returns an error if the cluster
+// cannot be started as it is configured, and for what only another process can
+// mend; a component that fails later is started again.
 func (c *Cluster) Run(ctx context.Context) error {
 	c.log.CaptureKlog()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if err := c.api.KeepKubeconfigs(c.log.Context(ctx, "pki"), c.keys, c.options.NodeName); err != nil {
 		return fmt.Errorf("write the components' kubeconfigs: %w", err)
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	c.run(g, ctx, "pki", c.keys.Run)
-	c.run(g, ctx, "settle", c.settle)
-	if c.node != nil {
-		c.run(g, ctx, "containerd", c.node.runRuntime)
+	c.group.Go(ctx, "pki", c.keys.Run)
+	c.group.Go(ctx, "settle", c.settle)
+	if c.node != nil && c.node.runtime != nil {
+		c.group.Go(ctx, "containerd", c.node.runtime.Run)
 	}
-	s, err := c.openStore(g, ctx)
+	s, err := c.openStore(ctx, cancel)
+	if err == nil {
+		err = c.start(ctx, s)
+	}
 	if err != nil {
-		cancel()
-		return errors.Join(ignoreCanceled(err), ignoreCanceled(g.Wait())) // a part that failed canceled the rest
+		cancel(err)
 	}
-	if err := c.start(g, ctx, s); err != nil {
-		cancel()
-		return errors.Join(ignoreCanceled(err), ignoreCanceled(g.Wait())) // a part that failed canceled the rest
-	}
-	return ignoreCanceled(g.Wait())
+	<-ctx.Done()
+	c.group.Wait()
+	return ignoreCanceled(context.Cause(ctx))
 }
 
 func ignoreCanceled(err error) error {
@@ -149,19 +158,10 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// run starts one component, with a logger of its own. A component that ends
-// with an error ends the cluster.
-func (c *Cluster) run(g *errgroup.Group, ctx context.Context, name string, f func(context.Context) error) {
-	g.Go(func() error {
-		if err := f(c.log.Context(ctx, name)); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
-	})
-}
-
-// openStore opens the store and looks after it in g.
-func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store, error) {
+// openStore opens the store and looks after it. Only an etcd inside this
+// process can end the cluster: what it holds on to when it fails is given
+// back by the end of the process alone.
+func (c *Cluster) openStore(ctx context.Context, end context.CancelCauseFunc) (store.Store, error) {
 	switch {
 	case c.options.InMemory:
 		return mem.New(), nil
@@ -170,7 +170,7 @@ func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store
 		if err != nil {
 			return nil, fmt.Errorf("reach etcd: %w", err)
 		}
-		c.run(g, ctx, "etcd", func(ctx context.Context) error {
+		c.group.Go(ctx, "etcd", func(ctx context.Context) error {
 			<-ctx.Done()
 			return external.Close()
 		})
@@ -184,41 +184,33 @@ func (c *Cluster) openStore(g *errgroup.Group, ctx context.Context) (store.Store
 		return nil, fmt.Errorf("start etcd in %s: %w", c.etcd.Dir, err)
 	}
 	c.options.Progress("etcd is up")
-	c.run(g, ctx, "etcd", embedded.Run)
+	c.group.Go(ctx, "etcd", func(ctx context.Context) error {
+		err := embedded.Run(ctx)
+		if err != nil {
+			end(fmt.Errorf("etcd in %s: %w", c.etcd.Dir, err))
+		}
+		return err
+	})
 	return embedded, nil
 }
 
 // start brings up the control plane on the store, and then the node.
-func (c *Cluster) start(g *errgroup.Group, ctx context.Context, s store.Store) error {
-	api, err := component.NewAPIServer(c.log.Context(ctx, "apiserver"), c.api, s, c.keys)
-	if err != nil {
+func (c *Cluster) start(ctx context.Context, s store.Store) error {
+	if err := c.startAPIServer(ctx, s); err != nil {
 		return err
 	}
-	listener, err := c.api.Listen()
-	if err != nil {
-		return err
+	if ctx.Err() != nil {
+		return nil // who ended it said why
 	}
-	c.run(g, ctx, "apiserver", func(ctx context.Context) error { return api.Run(ctx, listener) })
-	select {
-	case <-api.Ready():
-	case <-ctx.Done():
-		return nil // g knows why
-	}
-	admin, err := api.Provider.As("kubernetes-admin", "system:masters", "system:authenticated")
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.kubernetes = admin.Kubernetes
-	c.mu.Unlock()
 	close(c.apiReady)
 	c.options.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.api.SecurePort)))
-
-	c.run(g, ctx, "controller-manager", func(ctx context.Context) error { return c.manager.RunWith(ctx, api.Provider) })
-	c.run(g, ctx, "scheduler", func(ctx context.Context) error { return c.scheduler.RunWith(ctx, api.Provider) })
+	c.group.Go(ctx, "events", func(ctx context.Context) error { return c.events.run(ctx, c.Client()) })
+	c.group.Go(ctx, "controller-manager", c.servers.with(c.manager.RunWith))
+	c.group.Go(ctx, "scheduler", c.servers.with(c.scheduler.RunWith))
 	if c.node == nil {
 		close(c.ready)
 		return nil
 	}
-	return c.node.start(g, ctx, api.Provider)
+	c.node.start(ctx)
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -35,6 +34,7 @@ type node struct {
 	network *podnet.Network     // nil: a runtime of others that brings its own
 	proxy   *component.Proxy
 	dns     *component.DNS
+	ready   sync.Once // the node has been Ready
 }
 
 func newNode(c *Cluster) (*node, error) {
@@ -140,25 +140,13 @@ func Purge(ctx context.Context, o Options) error {
 	)
 }
 
-func (n *node) runRuntime(ctx context.Context) error {
-	if n.runtime == nil {
-		return nil
-	}
-	return n.runtime.Run(ctx)
-}
-
 // start runs the node's components and returns; Ready follows when the node is.
-func (n *node) start(g *errgroup.Group, ctx context.Context, provider client.Provider) error {
+func (n *node) start(ctx context.Context) {
 	c := n.cluster
-	own, err := provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
-	if err != nil {
-		return err
-	}
-	c.run(g, ctx, "podnet", func(ctx context.Context) error { return n.follow(ctx, own) })
-	c.run(g, ctx, "kubelet", func(ctx context.Context) error { return n.runKubelet(ctx, provider) })
-	c.run(g, ctx, "proxy", func(ctx context.Context) error { return n.proxy.RunWith(ctx, provider) })
-	c.run(g, ctx, "dns", func(ctx context.Context) error { return n.dns.RunWith(ctx, provider) })
-	return nil
+	c.group.Go(ctx, "podnet", c.servers.with(n.follow))
+	c.group.Go(ctx, "kubelet", c.servers.with(n.runKubelet))
+	c.group.Go(ctx, "proxy", c.servers.with(n.proxy.RunWith))
+	c.group.Go(ctx, "dns", c.servers.with(n.dns.RunWith))
 }
 
 func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
@@ -190,10 +178,13 @@ func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
 
 // follow watches the node's own object: it sets up the pod network once the
 // pod CIDRs are assigned, and tells when the node is Ready.
-func (n *node) follow(ctx context.Context, own *client.Client) error {
+func (n *node) follow(ctx context.Context, provider client.Provider) error {
+	own, err := provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
+	if err != nil {
+		return err
+	}
 	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.NodeName))
 	var configured []string
-	var ready sync.Once
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
 		if n.network != nil && len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
@@ -206,18 +197,18 @@ func (n *node) follow(ctx context.Context, own *client.Client) error {
 		}
 		for _, c := range nd.Status.Conditions {
 			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-				ready.Do(func() {
+				n.ready.Do(func() {
 					n.cluster.options.Progress("node " + nd.Name + " is Ready")
 					close(n.cluster.ready)
 				})
 			}
 		}
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc: take, UpdateFunc: func(_, obj any) { take(obj) },
 	}); err != nil {
 		return err
 	}
-	informer.RunWithContext(ctx)
+	<-ctx.Done()
 	return nil
 }

@@ -36,6 +36,7 @@ func (c *Cluster) settle(ctx context.Context) error {
 	if err := releaseCode(); err != nil {
 		klog.FromContext(ctx).V(2).Info("Pages of the program stay mapped", "err", err)
 	}
+	<-ctx.Done()
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8saudit "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -39,6 +39,7 @@ import (
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/store/prefixed"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -278,6 +279,9 @@ func (a *APIServer) checks() []apihealth.Check {
 	return []apihealth.Check{{Name: encrypt.KMS, Run: a.encryption.Check}}
 }
 
+// Show lets /metrics show what else is counted in the process.
+func (a *APIServer) Show(c prometheus.Collector) error { return a.metrics.Register(c) }
+
 // Ready is closed once /readyz says ok.
 func (a *APIServer) Ready() <-chan struct{} { return a.ready }
 
@@ -285,62 +289,85 @@ func (a *APIServer) Ready() <-chan struct{} { return a.ready }
 func (a *APIServer) Handler() http.Handler { return a.server.Handler() }
 
 // Run fills the cache, makes the default objects and serves until
-// --shutdown-delay-duration after ctx ends.
+// --shutdown-delay-duration after ctx ends. What only keeps something in
+// order beside the requests fails and restarts on its own.
 func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 	ctx, end := outlasting(ctx, a.flags.Requests.ShutdownDelay, a.server.Leave)
 	defer end()
+	defer func() { _ = listener.Close() }()
 	stopAudit, err := a.startAudit()
 	if err != nil {
 		return err
 	}
 	defer stopAudit()
 	a.own.listen(listener.Addr())
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.cache.Run(ctx) })
-	for _, follow := range a.follow {
-		g.Go(func() error { return follow(ctx) })
-	}
-	g.Go(func() error {
-		a.flags.Storage.compact(ctx, a.store)
+	return supervise.Run(ctx, func(ctx context.Context) error {
+		supervise.Go(ctx, func() { supervise.Fail(ctx, a.cache.Run(ctx)) })
+		supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
+		for _, follow := range a.follow {
+			keep(ctx, "configuration", follow)
+		}
+		if a.flags.Storage.CompactionInterval > 0 {
+			keep(ctx, "compaction", func(ctx context.Context) error {
+				store.Compaction(ctx, a.store, a.flags.Storage.CompactionInterval)
+				return nil
+			})
+		}
+		if a.encryption != nil {
+			keep(ctx, "encryption", a.encryption.Run)
+		}
+		return a.serve(ctx, listener)
+	})
+}
+
+// keep keeps a part of the API server running beside the others.
+func keep(ctx context.Context, part string, run func(context.Context) error) {
+	supervise.Go(ctx, func() { supervise.Keep(ctx, part, run) })
+}
+
+// serve takes the steps of the start one after the other, and then serves
+// until ctx ends.
+func (a *APIServer) serve(ctx context.Context, listener net.Listener) error {
+	select {
+	case <-ctx.Done():
 		return nil
-	})
-	g.Go(func() error {
-		defer func() { _ = listener.Close() }()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.cache.Synced():
-		}
-		if err := a.makeDefaults(ctx); err != nil {
-			return err
-		}
-		a.startup.defaults.Finish()
-		keepFlowSchemas := a.followFlowSchemas()
-		a.startup.classified.Finish()
-		g.Go(func() error { return a.services.Run(ctx, a.startup.repaired.Finish) })
-		g.Go(func() error { return a.keepSelfService(ctx) })
-		g.Go(func() error { return a.keepSystem(ctx) })
-		g.Go(func() error { return a.noteTokenUses(ctx) })
-		g.Go(func() error {
-			return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, a.startup.defined.Finish)
-		})
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.startup.defined.Finished():
-		}
-		g.Go(func() error { return a.aggregated.Run(ctx, a.server, a.startup.registered.Finish) })
-		g.Go(func() error { return keepFlowSchemas(ctx) })
-		g.Go(func() error {
-			if a.startup.wait(ctx) == nil {
-				close(a.ready)
-			}
-			return nil
-		})
-		return a.server.Run(ctx, listener, a.tls)
-	})
-	if a.encryption != nil {
-		g.Go(func() error { return a.encryption.Run(ctx) })
+	case <-a.cache.Synced():
 	}
-	return g.Wait()
+	if err := a.untilDefaults(ctx); err != nil {
+		return err
+	}
+	a.startup.defaults.Finish()
+	keepFlowSchemas := a.followFlowSchemas()
+	a.startup.classified.Finish()
+	keep(ctx, "services", func(ctx context.Context) error { return a.services.Run(ctx, a.startup.repaired.Finish) })
+	keep(ctx, "self-service", a.keepSelfService)
+	keep(ctx, "system-objects", a.keepSystem)
+	keep(ctx, "token-uses", a.noteTokenUses)
+	keep(ctx, "custom-resources", func(ctx context.Context) error {
+		return a.custom.Run(ctx, served{a.server, a.aggregated}, a.managers, a.startup.defined.Finish)
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.startup.defined.Finished():
+	}
+	keep(ctx, "aggregator", func(ctx context.Context) error { return a.aggregated.Run(ctx, a.server, a.startup.registered.Finish) })
+	keep(ctx, "flow-schemas", keepFlowSchemas)
+	supervise.Go(ctx, func() {
+		if a.startup.wait(ctx) == nil {
+			close(a.ready)
+		}
+	})
+	// A listener that fails is opened again at the same address.
+	supervise.Keep(ctx, "https", func(ctx context.Context) (err error) {
+		l := listener
+		if listener = nil; l == nil {
+			if l, err = a.flags.Listen(); err != nil {
+				return err
+			}
+		}
+		defer func() { _ = l.Close() }()
+		return a.server.Run(ctx, l, a.tls)
+	})
+	return nil
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/flowschemas"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // newFairness makes what divides this server's capacity among its clients;
@@ -36,7 +36,7 @@ func (a *APIServer) followFlowSchemas() (keep func(context.Context) error) {
 		w.Tell()
 	}
 	return func(ctx context.Context) error {
-		g, ctx := errgroup.WithContext(ctx)
+		g, ctx := supervise.Together(ctx)
 		g.Go(func() error { return w.Run(ctx) })
 		g.Go(func() error {
 			return bootstrap.KeepFlowControl(ctx, objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}})

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // makeDefaults makes the objects that every server starts with.
@@ -19,6 +21,24 @@ func (a *APIServer) makeDefaults(ctx context.Context) error {
 		return fmt.Errorf("make the default objects: %w", err)
 	}
 	return nil
+}
+
+// untilDefaults makes the default objects, and tries again while the store
+// refuses them, until ctx ends.
+func (a *APIServer) untilDefaults(ctx context.Context) error {
+	const condition, again = "DefaultObjects", time.Second
+	for {
+		err := a.makeDefaults(ctx)
+		supervise.Report(ctx, condition, err)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		klog.FromContext(ctx).Error(err, "The start waits for the default objects", "again", again)
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
 }
 
 // keepSystem puts back, until ctx ends, what of them the cluster cannot do without.

@@ -1,14 +1,12 @@
 package component
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/prefixed"
 )
 
@@ -47,8 +45,3 @@ func (f *StorageFlags) validate() []error {
 }
 
 // compact makes the store forget until ctx ends.
-func (f *StorageFlags) compact(ctx context.Context, s store.Store) {
-	if f.CompactionInterval > 0 {
-		store.Compaction(ctx, s, f.CompactionInterval)
-	}
-}

@@ -35,12 +35,16 @@ func (p *Panic) Unwrap() error {
 
 // Call calls f and returns a panic of it as a *Panic.
 func Call(f func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &Panic{Value: value, Stack: debug.Stack()}
-		}
-	}()
+	defer Catch(&err)
 	return f()
+}
+
+// Catch, deferred, makes a panic of the function that defers it a *Panic in
+// *err. It is Call for where a closure costs too much.
+func Catch(err *error) {
+	if value := recover(); value != nil {
+		*err = &Panic{Value: value, Stack: debug.Stack()}
+	}
 }
 
 // Run calls f and returns its error once f and every goroutine begun with Go

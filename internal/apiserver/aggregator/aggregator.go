@@ -164,6 +164,8 @@ func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error 
 		return errors.New("apiservices are not among the resources")
 	}
 	s.starting = true
+	s.watching = false
+	clear(s.backends) // those of a run that failed have ended with it
 	for ctx.Err() == nil {
 		cursor, err := s.kind.Watch(s.kind.Snapshot().Revision)
 		if errors.Is(err, watchcache.ErrRemoved) {

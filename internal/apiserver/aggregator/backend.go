@@ -18,6 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // backend is the server behind one APIService. It never changes; another
@@ -61,7 +62,7 @@ func (s *Server) start(ctx context.Context, service *apiregistrationv1.APIServic
 	}
 	s.wait.Go(func() {
 		defer close(b.done)
-		b.run(ctx)
+		supervise.Guard(ctx, func() { b.run(ctx) })
 		b.transport.CloseIdleConnections()
 	})
 	return b

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coracle-io/coracle/internal/supervise"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/transport"
@@ -85,7 +86,7 @@ func (b *backend) probe(ctx context.Context) error {
 	}
 	results := make(chan error, probeAttempts-1)
 	for range probeAttempts - 1 {
-		go func() { results <- b.probeOnce(ctx) }()
+		go func() { results <- supervise.Call(func() error { return b.probeOnce(ctx) }) }()
 	}
 	var passed bool
 	for range probeAttempts - 1 {

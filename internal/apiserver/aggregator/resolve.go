@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -35,19 +36,21 @@ func (s *Server) follow(ctx context.Context, path string, nameOf func(resource.O
 		return
 	}
 	s.wait.Go(func() {
-		for ctx.Err() == nil {
-			cursor, err := kind.Watch(kind.Snapshot().Revision)
-			for err == nil {
-				var events []*watchcache.Event
-				events, _, err = cursor.Next(ctx, nil)
-				for _, e := range events {
-					s.checkService(e.Entry.Namespace, nameOf(e.Entry.Object))
+		supervise.Guard(ctx, func() {
+			for ctx.Err() == nil {
+				cursor, err := kind.Watch(kind.Snapshot().Revision)
+				for err == nil {
+					var events []*watchcache.Event
+					events, _, err = cursor.Next(ctx, nil)
+					for _, e := range events {
+						s.checkService(e.Entry.Namespace, nameOf(e.Entry.Object))
+					}
+				}
+				for _, b := range *s.table.Load() {
+					b.checkSoon() // what was missed may be theirs
 				}
 			}
-			for _, b := range *s.table.Load() {
-				b.checkSoon() // what was missed may be theirs
-			}
-		}
+		})
 	})
 }
 

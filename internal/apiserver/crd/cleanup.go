@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -27,17 +28,19 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 		c.instances = s.Cache.Kind(d.stored)
 	}
 	s.wait.Go(func() {
-		for ctx.Err() == nil {
-			err := c.run(ctx)
-			if err == nil || ctx.Err() != nil {
-				return
+		supervise.Guard(ctx, func() {
+			for ctx.Err() == nil {
+				err := c.run(ctx)
+				if err == nil || ctx.Err() != nil {
+					return
+				}
+				klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
+				select {
+				case <-ctx.Done():
+				case <-time.After(cleanupRetry):
+				}
 			}
-			klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
-			select {
-			case <-ctx.Done():
-			case <-time.After(cleanupRetry):
-			}
-		}
+		})
 	})
 }
 

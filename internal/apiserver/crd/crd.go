@@ -120,6 +120,7 @@ const (
 // were there at the start are served.
 func (s *Server) Run(ctx context.Context, routes Routes, managers Managers, ready func()) error {
 	s.routes, s.managers = routes, managers
+	clear(s.cleanups) // those of a run that failed have ended with it
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
 	defer cancel()

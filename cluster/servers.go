@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// servers holds the instance of the API server that answers now. One that has
+// failed as a whole is followed by another on the same store; what shares its
+// memory goes over to that one.
+type servers struct {
+	mu      sync.Mutex // guards the following
+	current *instance
+	changed chan struct{} // closed and replaced when current has changed; nil if nobody waits
+}
+
+// instance is one life of the API server.
+type instance struct {
+	life     context.Context // ends with it
+	provider client.Provider
+	admin    *client.Client
+}
+
+func (s *servers) set(i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = i
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// get returns the current instance, or nil and a channel that is closed when
+// there is one.
+func (s *servers) get() (*instance, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil && s.current.life.Err() == nil {
+		return s.current, nil
+	}
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return nil, s.changed
+}
+
+// with returns a component that runs with a provider of the current instance,
+// and goes over to the next one when that has ended.
+func (s *servers) with(run func(context.Context, client.Provider) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			i, changed := s.get()
+			if i == nil {
+				supervise.Report(ctx, "APIServer", errors.New("waiting for the API server"))
+				select {
+				case <-ctx.Done():
+				case <-changed:
+				}
+				continue
+			}
+			supervise.Report(ctx, "APIServer", nil)
+			inner, cancel := context.WithCancel(ctx)
+			stop := context.AfterFunc(i.life, cancel)
+			err := supervise.Run(inner, func(ctx context.Context) error { return run(ctx, i.provider) })
+			stop()
+			cancel()
+			panicked := (*supervise.Panic)(nil)
+			if i.life.Err() == nil || errors.As(err, &panicked) {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// RoundTrip implements http.RoundTripper: it asks the current instance, as
+// cluster admin.
+func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
+	i, _ := s.get()
+	if i == nil {
+		return nil, errors.New("the API server is being started again")
+	}
+	return i.admin.Config.Transport.RoundTrip(request)
+}
+
+// startAPIServer starts the API server and returns once it answers. What is
+// wrong with its configuration is an error.
+func (c *Cluster) startAPIServer(ctx context.Context, s store.Store) error {
+	built := make(chan error, 1)
+	first := true
+	c.group.Go(ctx, "apiserver", func(ctx context.Context) error {
+		err := c.runAPIServer(ctx, s, func() {
+			first = false
+			select {
+			case built <- nil:
+			default:
+			}
+		})
+		if first && err != nil {
+			built <- err
+			<-ctx.Done()
+		}
+		return err
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-built:
+		if err != nil {
+			return err
+		}
+	}
+	for {
+		i, changed := c.servers.get()
+		if i != nil {
+			config := rest.CopyConfig(i.admin.Config)
+			config.Transport = &c.servers
+			kube, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return err
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.kubernetes = kube
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// runAPIServer runs one instance. built is told when it is about to start.
+func (c *Cluster) runAPIServer(ctx context.Context, s store.Store, built func()) error {
+	api, err := component.NewAPIServer(ctx, c.api, s, c.keys)
+	if err != nil {
+		return err
+	}
+	listener, err := c.api.Listen()
+	if err != nil {
+		return err
+	}
+	admin, err := api.Provider.As("kubernetes-admin", "system:masters", "system:authenticated")
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := api.Show(c.group.Counts()); err != nil {
+		return errors.Join(fmt.Errorf("count failures of components: %w", err), listener.Close())
+	}
+	built()
+	supervise.Go(ctx, func() {
+		select {
+		case <-ctx.Done():
+		case <-api.Ready():
+			c.servers.set(&instance{life: ctx, provider: api.Provider, admin: admin})
+		}
+	})
+	return api.Run(ctx, listener)
+}
