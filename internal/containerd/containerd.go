@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 )
 
 // Namespace is where containerd's CRI plugin keeps all it makes.
@@ -58,6 +59,8 @@ type Config struct {
 type Runtime struct {
 	config Config
 	ready  chan struct{}
+	// answered closes ready, once.
+	answered sync.Once
 }
 
 // New checks the configuration; it touches nothing.

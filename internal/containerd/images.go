@@ -16,6 +16,8 @@ import (
 
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // loadImages imports every archive of the bundle whose image is not there
@@ -25,15 +27,7 @@ func (r *Runtime) loadImages(ctx context.Context, conn *grpc.ClientConn) error {
 	if err != nil {
 		return err
 	}
-	results := make(chan error, len(archives))
-	for _, path := range archives {
-		go func() { results <- r.loadImage(ctx, conn, path) }()
-	}
-	var failed error
-	for range archives {
-		failed = errors.Join(failed, <-results)
-	}
-	return failed
+	return errors.Join(supervise.Each(len(archives), func(i int) error { return r.loadImage(ctx, conn, archives[i]) })...)
 }
 
 func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path string) error {

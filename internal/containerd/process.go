@@ -57,7 +57,9 @@ func (r *Runtime) start() (*process, error) {
 		close(p.gone)
 	}()
 	if err := os.WriteFile(r.pidFile(), []byte(strconv.Itoa(p.pid)+"\n"), 0o644); err != nil {
-		return p, err
+		p.stop(stopPatience) // nobody would find it again
+		p.close()
+		return nil, err
 	}
 	return p, nil
 }

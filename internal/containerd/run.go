@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -24,8 +26,9 @@ const (
 // Run starts containerd, or adopts the one that a killed predecessor of this
 // process left, and restarts it whenever it ends. Ready is closed when it
 // first answers. When ctx ends, Run stops containerd and returns nil;
-// containers go on and are found again by the next Run. Run may be called
-// once. It returns an error only for what a restart cannot mend.
+// containers go on and are found again by the next Run, in this process or
+// another. It returns an error where containerd cannot be started at all, as
+// on a full disk.
 func (r *Runtime) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	changed, err := r.prepare()
@@ -50,7 +53,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 			announced = r.awaitReady(ctx, current)
 			if announced {
 				log.Info("Container runtime is ready", "endpoint", r.Endpoint(), "took", time.Since(started).Round(time.Millisecond))
-				close(r.ready)
+				r.answered.Do(func() { close(r.ready) })
 			}
 		}
 		select {
@@ -131,15 +134,13 @@ func sameProgram(pid int, path string) bool {
 func (r *Runtime) awaitReady(ctx context.Context, p *process) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stopWatching := make(chan struct{})
-	defer close(stopWatching)
-	go func() {
+	supervise.Go(ctx, func() {
 		select {
 		case <-p.gone:
 			cancel()
-		case <-stopWatching:
+		case <-ctx.Done():
 		}
-	}()
+	})
 	cri, err := r.dial(ctx)
 	if err != nil {
 		return false

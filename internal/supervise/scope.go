@@ -116,7 +116,12 @@ func Fail(ctx context.Context, err error) {
 
 // Guard calls f, which works for the component that ctx belongs to in a
 // goroutine of somebody else. A panic of it ends the instance of the component.
+// Where ctx belongs to none, Guard only calls f.
 func Guard(ctx context.Context, f func()) {
+	if scopeOf(ctx) == nil {
+		f()
+		return
+	}
 	if err := call(f); err != nil {
 		Fail(ctx, err)
 	}

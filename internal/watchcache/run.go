@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 func (c *Cache) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { c.fresh.run(ctx, c.store) })
+	wg.Go(func() { supervise.Guard(ctx, func() { c.fresh.run(ctx, c.store) }) })
 	defer wg.Wait()
 	defer close(c.stopped)
 	defer cancel()

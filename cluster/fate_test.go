@@ -1,0 +1,348 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// fragile is a cluster in memory, with a proxy and a DNS server, whose
+// components fail when they are told to.
+type fragile struct {
+	*Cluster
+	t     *testing.T
+	kube  kubernetes.Interface
+	store *fragileStore
+	mu    sync.Mutex // guards fuses
+	fuses map[string]chan func(context.Context)
+}
+
+// fragileStore panics in the goroutine of whoever asks it for its revision.
+type fragileStore struct {
+	store.Store
+	lit atomic.Bool
+}
+
+func (s *fragileStore) CurrentRevision(ctx context.Context) (int64, error) {
+	if s.lit.CompareAndSwap(true, false) {
+		panic("injected")
+	}
+	return s.Store.CurrentRevision(ctx)
+}
+
+// kernel is a proxy's backend that applies nothing.
+type kernel struct{ applied atomic.Int64 }
+
+func (k *kernel) Apply(proxy.Rules) error { k.applied.Add(1); return nil }
+func (*kernel) Intact() (bool, error)     { return true, nil }
+func (*kernel) Remove() error             { return nil }
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// fuse lets a component fail when it is lit, in a goroutine of its own.
+func (f *fragile) fuse(name string, run func(context.Context) error) func(context.Context) error {
+	lit := make(chan func(context.Context), 1)
+	f.mu.Lock()
+	f.fuses[name] = lit
+	f.mu.Unlock()
+	return func(ctx context.Context) error {
+		supervise.Go(ctx, func() {
+			select {
+			case <-ctx.Done():
+			case fail := <-lit:
+				fail(ctx)
+			}
+		})
+		return run(ctx)
+	}
+}
+
+func startFragile(t *testing.T) *fragile {
+	t.Helper()
+	c, err := New(Options{
+		DataDir: t.TempDir(), InMemory: true, WithoutNode: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
+		Ports: Ports{Secure: freePort(t), Manager: freePort(t), Scheduler: freePort(t)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fragile{Cluster: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		c.group.Wait()
+	})
+	if err := c.startAPIServer(ctx, f.store); err != nil {
+		t.Fatal(err)
+	}
+	f.kube = c.Client()
+	dns := component.NewDNS()
+	dns.Addresses, dns.Port, dns.NodeName, dns.ClusterDNS = []string{"127.0.0.1"}, freePort(t), "n1", nil
+	for name, run := range map[string]func(context.Context) error{
+		"events":             func(ctx context.Context) error { return c.events.run(ctx, f.kube) },
+		"pki":                c.keys.Run,
+		"controller-manager": c.servers.with(c.manager.RunWith),
+		"scheduler":          c.servers.with(c.scheduler.RunWith),
+		"dns":                c.servers.with(dns.RunWith),
+		"proxy": c.servers.with(func(ctx context.Context, p client.Provider) error {
+			own, err := p.As("system:kube-proxy")
+			if err != nil {
+				return err
+			}
+			return proxy.New(proxy.Config{Client: own, NodeName: "n1", Backend: &kernel{}}).Run(ctx)
+		}),
+	} {
+		c.group.Go(ctx, name, f.fuse(name, run))
+	}
+	return f
+}
+
+func (f *fragile) component(name string) supervise.Component {
+	status, _ := f.Status()
+	for _, c := range status.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	return supervise.Component{}
+}
+
+// within fails the test unless a condition holds in time.
+func (f *fragile) within(limit time.Duration, what string, condition func() bool) {
+	f.t.Helper()
+	err := wait.PollUntilContextTimeout(f.t.Context(), 5*time.Millisecond, limit, true, func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		status, _ := f.Status()
+		f.t.Fatalf("%s: not within %v; %+v", what, limit, status)
+	}
+}
+
+// works makes a deployment and waits until its pod has been made by the
+// controllers and placed by the scheduler.
+func (f *fragile) works(name string) {
+	f.t.Helper()
+	labels := map[string]string{"app": name}
+	_, err := f.kube.AppsV1().Deployments("default").Create(f.t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.within(2*time.Second, "a pod of "+name+" on a node", func() bool {
+		pods, err := f.kube.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
+		return err == nil && len(pods.Items) == 1 && pods.Items[0].Spec.NodeName != ""
+	})
+}
+
+// load writes and reads until it is ended, and returns the names of what was
+// acknowledged, and how many requests failed.
+type load struct {
+	cancel       context.CancelFunc
+	done         sync.WaitGroup
+	acknowledged []string
+	failed       []error
+}
+
+func (f *fragile) load(during string) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{cancel: cancel}
+	maps := f.kube.CoreV1().ConfigMaps("default")
+	l.done.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("%s-%d", during, i)
+			_, err := maps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			if err == nil {
+				l.acknowledged = append(l.acknowledged, name)
+				_, err = maps.Get(ctx, name, metav1.GetOptions{})
+			}
+			if err != nil && ctx.Err() == nil {
+				l.failed = append(l.failed, err)
+			}
+		}
+	})
+	return l
+}
+
+// end ends the load and checks that nothing acknowledged was lost.
+func (l *load) end(f *fragile) {
+	f.t.Helper()
+	l.cancel()
+	l.done.Wait()
+	there, err := f.kube.CoreV1().ConfigMaps("default").List(f.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range there.Items {
+		names[m.Name] = true
+	}
+	for _, name := range l.acknowledged {
+		if !names[name] {
+			f.t.Errorf("%s was acknowledged and is lost", name)
+		}
+	}
+	f.t.Logf("%d writes acknowledged, %d requests failed", len(l.acknowledged), len(l.failed))
+}
+
+// A panic and an error of every component in turn, under load: the API goes
+// on around it, and the component is back and at work within 2 s.
+func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("faults", func(t *testing.T) {
+		f := startFragile(t)
+		if _, err := f.kube.CoreV1().Nodes().Create(t.Context(), &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+			Status: v1.NodeStatus{
+				Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("500")},
+				Conditions:  []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.within(5*time.Second, "the default service account", func() bool {
+			_, err := f.kube.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+			return err == nil
+		})
+		f.keepReady()
+		f.works("at-first")
+		for _, name := range []string{"controller-manager", "scheduler", "proxy", "dns", "events", "pki"} {
+			for fault, fail := range map[string]func(context.Context){
+				"panic": func(context.Context) { panic("injected") },
+				"error": func(ctx context.Context) { supervise.Fail(ctx, errors.New("injected")) },
+			} {
+				l := f.load(name + "-" + fault)
+				before := f.component(name)
+				f.fuses[name] <- fail
+				f.within(2*time.Second, name+" is back", func() bool {
+					c := f.component(name)
+					return c.Restarts == before.Restarts+1 && c.Phase == supervise.Running
+				})
+				f.works(name + "-" + fault)
+				l.end(f)
+				if len(l.failed) > 0 || len(l.acknowledged) == 0 {
+					t.Errorf("%s of %s: %d writes acknowledged, %d requests failed beside it, such as %v", fault, name, len(l.acknowledged), len(l.failed), l.failed[:min(1, len(l.failed))])
+				}
+				status, _ := f.Status()
+				for _, other := range status.Components {
+					if !strings.HasPrefix(other.Name, name) && strings.Contains(other.LastError, "injected") && other.LastErrorTime.After(before.Since) && other.LastErrorTime.After(f.component(name).LastErrorTime.Add(-time.Millisecond)) {
+						t.Errorf("%s of %s reached %+v", fault, name, other)
+					}
+				}
+			}
+		}
+		f.tellsOfFailures()
+	})
+}
+
+// tellsOfFailures checks what users are told of them.
+func (f *fragile) tellsOfFailures() {
+	f.t.Helper()
+	f.within(5*time.Second, "events of failures", func() bool {
+		list, err := f.kube.CoreV1().Events("").List(f.t.Context(), metav1.ListOptions{})
+		seen := map[string]bool{}
+		for _, e := range list.Items {
+			seen[e.Reason] = true
+		}
+		return err == nil && seen["ComponentPanicked"] && seen["ComponentFailed"] && seen["ComponentRestarted"]
+	})
+	i, _ := f.servers.get()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, i.admin.Config.Host+"/metrics", http.NoBody)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	answer, err := f.servers.RoundTrip(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, want := range []string{`coracle_component_panics_total{component="scheduler"} 1`, `coracle_component_restarts_total{component="scheduler"} 2`} {
+		if !strings.Contains(string(text), want) {
+			f.t.Errorf("/metrics has no %s", want)
+		}
+	}
+}
+
+// keepReady plays the kubelet: the node loses the taint of its beginning.
+func (f *fragile) keepReady() {
+	f.t.Helper()
+	f.within(5*time.Second, "a node without taints", func() bool {
+		n, err := f.kube.CoreV1().Nodes().Get(f.t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		return len(n.Spec.Taints) == 0
+	})
+}
+
+// A panic that takes the API server as a whole is followed by another instance
+// on the same store, and the others go over to it.
+func TestAnAPIServerIsFollowedByAnother(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("panics", func(t *testing.T) {
+		f := startFragile(t)
+		maps := f.kube.CoreV1().ConfigMaps("default")
+		for i := range 3 {
+			name := fmt.Sprintf("kept-%d", i)
+			if _, err := maps.Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			before := f.component("apiserver")
+			f.store.lit.Store(true)
+			f.within(10*time.Second, "a new API server", func() bool {
+				_, _ = maps.List(t.Context(), metav1.ListOptions{}) // asks the store for its revision
+				return f.component("apiserver").Restarts > before.Restarts
+			})
+			f.within(2*time.Second, "the API server answers", func() bool {
+				_, err := maps.Get(t.Context(), name, metav1.GetOptions{})
+				return err == nil
+			})
+			f.within(5*time.Second, "the controllers work on it", func() bool {
+				_, err := f.kube.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				if err != nil && !strings.Contains(err.Error(), "exists") {
+					return false
+				}
+				_, err = f.kube.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+				return err == nil
+			})
+		}
+	})
+}
