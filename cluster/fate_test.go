@@ -18,11 +18,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
@@ -88,7 +90,9 @@ func (f *fragile) fuse(name string, run func(context.Context) error) func(contex
 	}
 }
 
-func startFragile(t *testing.T) *fragile {
+func startFragile(t *testing.T) *fragile { return startFragileWith(t, func(*Cluster) {}) }
+
+func startFragileWith(t *testing.T, configure func(*Cluster)) *fragile {
 	t.Helper()
 	c, err := New(Options{
 		DataDir: t.TempDir(), InMemory: true, WithoutNode: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
@@ -97,6 +101,7 @@ func startFragile(t *testing.T) *fragile {
 	if err != nil {
 		t.Fatal(err)
 	}
+	configure(c)
 	f := &fragile{Cluster: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -225,20 +230,7 @@ func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("faults", func(t *testing.T) {
 		f := startFragile(t)
-		if _, err := f.kube.CoreV1().Nodes().Create(t.Context(), &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n1"},
-			Status: v1.NodeStatus{
-				Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("500")},
-				Conditions:  []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
-			},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		f.within(5*time.Second, "the default service account", func() bool {
-			_, err := f.kube.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
-			return err == nil
-		})
-		f.keepReady()
+		f.node()
 		f.works("at-first")
 		for _, name := range []string{"controller-manager", "scheduler", "proxy", "dns", "events", "pki"} {
 			for fault, fail := range map[string]func(context.Context){
@@ -301,15 +293,62 @@ func (f *fragile) tellsOfFailures() {
 	}
 }
 
-// keepReady plays the kubelet: the node loses the taint of its beginning.
-func (f *fragile) keepReady() {
+// node makes a node and waits until pods can be made and placed on it.
+func (f *fragile) node() {
 	f.t.Helper()
+	if _, err := f.kube.CoreV1().Nodes().Create(f.t.Context(), &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		Status: v1.NodeStatus{
+			Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("500")},
+			Conditions:  []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.within(5*time.Second, "the default service account", func() bool {
+		_, err := f.kube.CoreV1().ServiceAccounts("default").Get(f.t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
 	f.within(5*time.Second, "a node without taints", func() bool {
 		n, err := f.kube.CoreV1().Nodes().Get(f.t.Context(), "n1", metav1.GetOptions{})
 		if err != nil {
 			return false
 		}
 		return len(n.Spec.Taints) == 0
+	})
+}
+
+// A leadership that is lost ends the work of its component alone: the others go
+// on seeing changes, and the component is at work again once it leads again.
+func TestALostLeaseLeavesTheOthersAlone(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("leases", func(t *testing.T) {
+		f := startFragileWith(t, func(c *Cluster) {
+			for _, l := range []*leader.Options{&c.manager.Leader, &c.scheduler.Leader} {
+				l.LeaderElect, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = true, time.Second, 600*time.Millisecond, 50*time.Millisecond
+			}
+		})
+		f.node()
+		f.works("at-first")
+		leases := f.kube.CoordinationV1().Leases("kube-system")
+		for round := range 2 {
+			for _, name := range []string{"kube-scheduler", "kube-controller-manager"} {
+				steal := []byte(`{"spec":{"holderIdentity":"thief","renewTime":"` + time.Now().UTC().Format("2006-01-02T15:04:05.000000Z") + `"}}`)
+				if _, err := leases.Patch(t.Context(), name, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				f.within(10*time.Second, name+" leads again", func() bool {
+					l, err := leases.Get(t.Context(), name, metav1.GetOptions{})
+					return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "thief" && *l.Spec.HolderIdentity != ""
+				})
+				f.works(fmt.Sprintf("%s-%d", name, round))
+			}
+		}
+		for _, name := range []string{"apiserver", "proxy", "dns", "scheduler", "controller-manager"} {
+			if c := f.component(name); c.Restarts != 0 || c.Phase != supervise.Running {
+				t.Errorf("%+v", c)
+			}
+		}
 	})
 }
 

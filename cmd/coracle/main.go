@@ -12,11 +12,15 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/coracle-io/coracle/internal/version"
 )
 
 func main() {
+	// A panic in a goroutine of client-go's ends that goroutine's work and is
+	// logged; those of components are for internal/supervise.
+	utilruntime.ReallyCrash = false
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:])
 	stop()

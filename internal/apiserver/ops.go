@@ -29,6 +29,8 @@ func (s *Server) addOperations() {
 		s.Observe = s.count
 	}
 	own := []health.Check{health.Ping(), {Name: "log", Run: logging.Check}, {Name: "etcd", Run: s.checkStore}}
+	alive := slices.Clone(own)
+	alive[len(alive)-1].Outside = true // a server that is started again finds the same etcd
 	synced := health.Check{Name: "informer-sync", Run: s.checkSynced}
 	running := health.Check{Name: "shutdown", Run: s.checkRunning}
 	live := slices.Concat(own, s.Steps)
@@ -40,7 +42,7 @@ func (s *Server) addOperations() {
 
 		"/metrics/slis": s.Metrics.Checks.Handler(),
 	}
-	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, s.Checks), "/livez": slices.Concat(own, s.inGrace(s.Steps)), "/readyz": ready} {
+	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, s.Checks), "/livez": slices.Concat(alive, s.inGrace(s.Steps)), "/readyz": ready} {
 		h := health.Handler(path, s.noted(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
 		for _, c := range checks {
@@ -60,7 +62,7 @@ func (s *Server) addOperations() {
 func (s *Server) noted(kind string, checks []health.Check) []health.Check {
 	all := make([]health.Check, len(checks))
 	for i, c := range checks {
-		all[i] = health.Check{Name: c.Name, Run: func(ctx context.Context) error {
+		all[i] = health.Check{Name: c.Name, Outside: c.Outside, Run: func(ctx context.Context) error {
 			err := c.Run(ctx)
 			s.Metrics.Checks.Observe(kind, c.Name, err)
 			return err

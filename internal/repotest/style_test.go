@@ -45,6 +45,37 @@ func TestNothingRegistersItself(t *testing.T) {
 	}
 }
 
+// Packages in which a panic ends a component and not the process.
+var supervised = []string{
+	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/dns/", "internal/component/", "internal/podnet/",
+}
+
+func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
+	for file, imports := range goFiles(t) {
+		inside := slices.ContainsFunc(supervised, func(dir string) bool { return strings.HasPrefix(file, dir) })
+		if !inside || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "test") {
+			continue
+		}
+		const reason = "a panic there ends the whole process: use supervise.Go, supervise.Together or supervise.Each"
+		if slices.Contains(imports, "golang.org/x/sync/errgroup") {
+			t.Errorf("%s uses an errgroup: %s", file, reason)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if _, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s has a go statement: %s", file, reason)
+			}
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "WaitGroup" {
+				t.Errorf("%s has a sync.WaitGroup: %s", file, reason)
+			}
+			return true
+		})
+	}
+}
+
 func TestTestsDoNotSleep(t *testing.T) {
 	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
 	synctest := regexp.MustCompile(`"testing/synctest"`)

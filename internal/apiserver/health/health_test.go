@@ -1,10 +1,28 @@
 package health
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 )
+
+// What a restart cannot mend does not make a server look dead.
+func TestWhatIsOutsideIsShownAndDoesNotFail(t *testing.T) {
+	h := Handler("/livez", Ping(), Check{Name: "etcd", Outside: true, Run: func(context.Context) error { return errUnfinished }})
+	for path, want := range map[string]int{"/livez": 200, "/livez/etcd": 500} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez?verbose", http.NoBody))
+	if got := w.Body.String(); got != "[+]ping ok\n[+]etcd excluded: ok\nlivez check passed\n" {
+		t.Errorf("verbose: %s", got)
+	}
+}
 
 func TestStepsOfTheStart(t *testing.T) {
 	filled, served := NewStep(), NewStep()

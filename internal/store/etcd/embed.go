@@ -66,23 +66,25 @@ type Embedded struct {
 	client *clientv3.Client
 	quota  int64
 	poke   chan struct{} // the quota was hit
+	ends   fatal         // etcd cannot go on
 }
 
 // Embed starts an etcd and returns once it can answer. Run must follow.
 func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	logger := klog.FromContext(ctx)
-	ec, err := config.embed(logger)
+	ends := newFatal()
+	ec, err := config.embed(logger, ends)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkDatabase(config.Dir); err != nil {
 		return nil, err
 	}
-	server, err := embed.StartEtcd(ec)
+	server, err := start(ec, ends)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
-	e := &Embedded{server: server, quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1)}
+	e := &Embedded{server: server, quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
 	if err := e.elected(ctx, config.PeerURL == ""); err != nil {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
@@ -110,6 +112,8 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 	case <-e.server.Server.ReadyNotify():
 	case err := <-e.server.Err():
 		return err
+	case err := <-e.ends:
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("not ready: %w", ctx.Err())
 	}
@@ -120,7 +124,7 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 }
 
 // embed turns a Config into etcd's own.
-func (c Config) embed(logger klog.Logger) (*embed.Config, error) {
+func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	if c.Dir == "" {
 		return nil, errors.New("etcd: no data directory given")
 	}
@@ -130,7 +134,7 @@ func (c Config) embed(logger klog.Logger) (*embed.Config, error) {
 	if ec.Name == "" {
 		ec.Name = "coracle"
 	}
-	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(logger))
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(logger, ends.options()...))
 	ec.EnableGRPCGateway = false
 	ec.MaxRequestBytes = maxRequestBytes
 	ec.QuotaBackendBytes = c.QuotaBytes
@@ -186,8 +190,8 @@ func setURLs(listen, advertise *[]url.URL, text string) error {
 
 // Run looks after the etcd until ctx ends, and stops it then. It returns an
 // error if the etcd stopped by itself.
-func (e *Embedded) Run(ctx context.Context) error {
-	defer e.close()
+func (e *Embedded) Run(ctx context.Context) (err error) {
+	defer func() { e.close(err != nil) }()
 	maintenance, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -201,13 +205,50 @@ func (e *Embedded) Run(ctx context.Context) error {
 		return nil
 	case err := <-e.server.Err():
 		return fmt.Errorf("etcd stopped: %w", err)
+	case err := <-e.ends:
+		return fmt.Errorf("etcd cannot go on: %w", err)
 	case <-e.server.Server.StopNotify():
 		return errors.New("etcd stopped")
 	}
 }
 
-func (e *Embedded) close() {
-	// The watches go before the server, so that they end without an error.
-	_ = e.client.Close()
-	e.server.Close()
+// closePatience is how long an etcd may take to stop. One that failed while it
+// held a lock never does, and is left to the end of the process.
+const closePatience = 5 * time.Second
+
+func (e *Embedded) close(failed bool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		// The watches go before the server, so that they end without an error.
+		_ = e.client.Close()
+		e.server.Close()
+	}()
+	var late <-chan time.Time
+	if failed {
+		late = time.After(closePatience)
+	}
+	select {
+	case <-closed:
+	case <-late:
+	}
+}
+
+// start starts an etcd. What it finds fatal, such as a damaged log, is an error.
+func start(ec *embed.Config, ends fatal) (*embed.Etcd, error) {
+	type result struct {
+		server *embed.Etcd
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		server, err := embed.StartEtcd(ec)
+		done <- result{server, err}
+	}()
+	select {
+	case r := <-done:
+		return r.server, r.err
+	case err := <-ends:
+		return nil, err
+	}
 }

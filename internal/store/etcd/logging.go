@@ -1,6 +1,10 @@
 package etcd
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
@@ -13,8 +17,35 @@ import (
 const etcdVerbosity = 4
 
 // zapLogger returns a logger for etcd that writes to ours.
-func zapLogger(logger klog.Logger) *zap.Logger {
-	return zap.New(&logCore{logger: logger.WithName("etcd")})
+func zapLogger(logger klog.Logger, options ...zap.Option) *zap.Logger {
+	return zap.New(&logCore{logger: logger.WithName("etcd")}, options...)
+}
+
+// fatal takes what etcd cannot survive, such as a disk that is full or fails.
+// etcd would end the whole process over it; instead the goroutine that finds
+// out ends, and whoever runs the etcd is told.
+type fatal chan error
+
+func newFatal() fatal { return make(fatal, 1) }
+
+// options make a logger of etcd's tell of its end.
+func (f fatal) options() []zap.Option {
+	return []zap.Option{zap.WithFatalHook(f), zap.WithPanicHook(f)}
+}
+
+// OnWrite implements zapcore.CheckWriteHook. It does not return.
+func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := errors.New(entry.Message)
+	for _, field := range fields {
+		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%s: %w", entry.Message, cause)
+		}
+	}
+	select {
+	case f <- err:
+	default:
+	}
+	runtime.Goexit()
 }
 
 // logCore passes zap's entries on.

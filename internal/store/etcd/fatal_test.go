@@ -1,0 +1,51 @@
+package etcd
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/klog/v2"
+)
+
+// What etcd takes for the end of the process ends only etcd: the process
+// goes on, and whoever runs the etcd is told why.
+func TestAFatalErrorEndsEtcdAndNotTheProcess(t *testing.T) {
+	ends := newFatal()
+	log := zapLogger(klog.Background(), ends.options()...)
+	for _, die := range []func(string, ...zap.Field){log.Fatal, log.Panic} {
+		returned, gone := false, make(chan struct{})
+		go func() {
+			defer close(gone)
+			die("failed to save Raft hard state and entries", zap.Error(errors.New("no space left on device")))
+			returned = true
+		}()
+		<-gone
+		if returned {
+			t.Error("etcd would go on with what it holds to be impossible")
+		}
+		if err := <-ends; !strings.Contains(err.Error(), "entries: no space left on device") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestRunReturnsWhyEtcdEnded(t *testing.T) {
+	e, err := Embed(t.Context(), Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(t.Context()) }()
+	e.ends <- errors.New("no space left on device")
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it runs on")
+	}
+}
