@@ -35,9 +35,7 @@ func (c *Cluster) parseArguments() error {
 	}
 
 	c.etcd = component.NewEtcd(o.DataDir)
-	if o.Ports.Etcd != 0 {
-		c.etcd.ClientURL = fmt.Sprintf("http://127.0.0.1:%d", o.Ports.Etcd)
-	}
+	c.etcd.Socket = o.EtcdSocket
 	if err := errors.Join(
 		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
 		parse("etcd", c.etcd.AddFlags, o.EtcdArgs),

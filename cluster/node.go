@@ -23,9 +23,6 @@ import (
 	"github.com/coracle-io/coracle/internal/podnet"
 )
 
-// RunDir is where a cluster's sockets are unless told otherwise.
-func RunDir(name string) string { return "/run/coracle/" + name }
-
 // node is the part of a cluster that runs containers.
 type node struct {
 	cluster *Cluster

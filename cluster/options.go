@@ -24,7 +24,6 @@ import (
 // Ports that a cluster listens on.
 type Ports struct {
 	Secure         int // API server, HTTPS
-	Etcd           int // etcd's client port on loopback; 0 is a unix socket in the data directory
 	Manager        int // controller manager's health and metrics, HTTPS on loopback; 0 is none
 	Scheduler      int // scheduler's likewise
 	Kubelet        int // HTTPS
@@ -42,6 +41,9 @@ type Options struct {
 	DataDir string
 	// RunDir keeps sockets; "" is a short path below /run.
 	RunDir string
+	// EtcdSocket is the unix socket of the embedded etcd; "" is etcd.sock in
+	// its folder in DataDir.
+	EtcdSocket string
 	// BundleDir has the container runtime and images (`make bundle`).
 	BundleDir string
 	// Log takes the log lines; nil throws them away.

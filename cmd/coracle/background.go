@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,26 +13,51 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-io/coracle/internal/host"
 )
 
 // The process in the background tells its progress through a pipe, one line
 // a stage; the last line is readyStage.
+//
+// It inherits the lock of the data directory in another descriptor, so that
+// nobody else can have the cluster between the two.
 const (
 	progressEnv = "CORACLE_PROGRESS_FD"
 	progressFD  = 3
+	lockFD      = 4
 	readyStage  = "ready"
 )
 
 // startedInBackground reports whether this process is the one that another
 // `up` started to stay behind.
-func (f *upFlags) startedInBackground() bool { return f.foreground && os.Getenv(progressEnv) != "" }
+func startedInBackground() bool { return os.Getenv(progressEnv) != "" }
+
+// runInherited runs the cluster that another `up` has prepared.
+func runInherited(ctx context.Context, f *upFlags, registry host.Registry) error {
+	lock, err := host.InheritData(lockFD, f.dataDir, f.told.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
+	settings, err := host.ReadSettings(f.dataDir)
+	if err != nil {
+		return err
+	}
+	rec, err := registry.Get(settings.Name)
+	if err != nil {
+		return err
+	}
+	return runCluster(ctx, registry, rec, settings)
+}
 
 // reporter returns where progress goes, and what ends the reporting.
-func (f *upFlags) reporter() (report func(string), done func()) {
-	if !f.startedInBackground() {
+func reporter() (report func(string), done func()) {
+	if !startedInBackground() {
 		return func(stage string) { fmt.Fprintln(os.Stderr, "coracle:", stage) }, func() {}
 	}
+	unix.CloseOnExec(progressFD)
 	pipe := os.NewFile(progressFD, "progress")
 	report = func(stage string) { _, _ = fmt.Fprintln(pipe, stage) } // the reader may have gone; the cluster goes on
 	return report, func() { _ = pipe.Close() }
@@ -41,13 +65,9 @@ func (f *upFlags) reporter() (report func(string), done func()) {
 
 // upInBackground starts the cluster in a process of its own session and
 // prints its progress until it is ready.
-func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
+func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
+	rec := p.record
 	logFile := filepath.Join(rec.DataDir, "coracle.log")
-	if err := os.MkdirAll(rec.DataDir, 0o700); err != nil {
-		return startError{fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)}
-	}
-	_, statErr := os.Stat(logFile)
-	firstStart := errors.Is(statErr, fs.ErrNotExist)
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return startError{fmt.Errorf("write the log (choose another place with --data-dir): %w", err)}
@@ -62,10 +82,10 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(exe, append(os.Args[1:], "--foreground")...)
+	cmd := exec.Command(exe, "up", "--name="+rec.Name, "--data-dir="+rec.DataDir, "--foreground")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", progressEnv, progressFD))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{w}
+	cmd.ExtraFiles = []*os.File{w, p.claim.Lock.File()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -90,11 +110,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 			switch {
 			case !ok:
 				<-exited //nolint:errcheck // the log says why it ended
-				reason, known := lastError(logFile)
-				if known && firstStart {
-					_ = os.Remove(logFile) // the reason says it all
-				}
-				return startError{errors.New(reason)}
+				return startError{errors.New(lastError(logFile))}
 			case stage == readyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -102,7 +118,7 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 				fmt.Printf("  %5.2f s  %s\n", time.Since(started).Seconds(), stage)
 			}
 		case <-timeout.C:
-			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or take it away with coracle down", f.timeout, logFile)
+			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or end it with coracle stop --name=%s", f.timeout, logFile, rec.Name)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			<-exited //nolint:errcheck // the log says why it ended
@@ -111,18 +127,17 @@ func upInBackground(ctx context.Context, f *upFlags, rec host.Record) error {
 	}
 }
 
-// lastError is the last line of the log that the command line wrote; known is
-// false if there is none, and the log is all there is.
-func lastError(logFile string) (reason string, known bool) {
+// lastError is the last line of the log that the command line wrote.
+func lastError(logFile string) string {
 	raw, err := os.ReadFile(logFile)
 	if err != nil {
-		return err.Error(), false
+		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	for _, line := range slices.Backward(lines) {
 		if after, ok := strings.CutPrefix(line, "coracle: "); ok {
-			return after, true
+			return after
 		}
 	}
-	return "the cluster ended while it was starting: see " + logFile, false
+	return "the cluster ended while it was starting: see " + logFile
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,7 +48,7 @@ func downCommand() *cobra.Command {
 // inDirectory finds the cluster that has its data in a directory; a record
 // without a name if there is none.
 func inDirectory(registry host.Registry, dir string) (host.Record, error) {
-	dir, err := filepath.Abs(dir)
+	dir, err := host.RealPath(dir)
 	if err != nil {
 		return host.Record{}, err
 	}
@@ -72,20 +73,56 @@ func down(ctx context.Context, registry host.Registry, name string) error {
 	if err != nil {
 		return err
 	}
-	started := time.Now()
-	if err := rec.Stop(ctx, 20*time.Second); err != nil {
+	if err := host.RefuseForeignMounts(rec.DataDir); err != nil {
 		return err
 	}
-	if err := takeAway(ctx, registry, rec, false); err != nil {
+	started := time.Now()
+	lock, err := stopAndLock(ctx, rec)
+	if err != nil {
+		return err
+	}
+	if lock != nil {
+		defer func() { _ = lock.Release() }()
+	}
+	var left []string
+	if err := takeAway(ctx, registry, rec, func() (err error) {
+		left, err = host.RemoveData(rec.DataDir, nil)
+		return err
+	}); err != nil {
 		return err
 	}
 	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
+	if len(left) > 0 {
+		fmt.Printf("In %s stays what is not the cluster's: %s\n", rec.DataDir, strings.Join(left, ", "))
+	}
 	return nil
 }
 
-// takeAway removes everything of a cluster whose process has ended; keepData
-// leaves its data directory alone.
-func takeAway(ctx context.Context, registry host.Registry, rec host.Record, keepData bool) error {
+// stopPatience is how long a cluster may take to end by itself.
+const stopPatience = 20 * time.Second
+
+// stopAndLock ends the processes of a cluster and locks its data directory. It
+// returns no lock if the directory is gone.
+func stopAndLock(ctx context.Context, rec host.Record) (*host.Lock, error) {
+	if err := rec.Stop(ctx, stopPatience); err != nil {
+		return nil, err
+	}
+	lock, err := host.LockData(ctx, rec.DataDir, rec.Name, time.Second)
+	var held *host.HeldError
+	if errors.As(err, &held) { // it was just starting
+		if err := held.Holder.Stop(ctx, stopPatience); err != nil {
+			return nil, err
+		}
+		lock, err = host.LockData(ctx, rec.DataDir, rec.Name, 2*time.Second)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return lock, err
+}
+
+// takeAway removes everything of a cluster whose processes have ended.
+func takeAway(ctx context.Context, registry host.Registry, rec host.Record, removeData func() error) error {
 	if !rec.ControlOnly {
 		if err := cluster.Purge(ctx, cluster.Options{
 			Name: rec.Name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
@@ -95,19 +132,16 @@ func takeAway(ctx context.Context, registry host.Registry, rec host.Record, keep
 			return err
 		}
 	}
-	runDir := cluster.RunDir(rec.Name)
+	runDir := host.RunDir(rec.Name)
 	err := errors.Join(
-		host.UnmountBelow(rec.DataDir, runDir),
-		registry.Locked(func() error { return host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx) }),
+		host.UnmountOwn(rec.DataDir, runDir),
+		registry.Locked(ctx, func() error { return host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx) }),
 	)
 	if err != nil { // what is still mounted must not be removed
 		return err
 	}
-	if !keepData {
-		err = host.RemoveDir(rec.DataDir)
-	}
-	if err := errors.Join(err, host.RemoveDir(runDir)); err != nil {
+	if err := errors.Join(removeData(), host.RemoveRun(runDir)); err != nil {
 		return err
 	}
-	return registry.Delete(rec.Name)
+	return registry.Locked(ctx, func() error { return registry.Delete(rec.Name) })
 }

@@ -55,6 +55,7 @@ func command() *cobra.Command {
 	)
 	root.AddCommand(
 		upCommand(),
+		stopCommand(),
 		downCommand(),
 		statusCommand(),
 		kubectlCommand(),

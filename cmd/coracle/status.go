@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/host"
 )
@@ -54,20 +53,20 @@ func status(ctx context.Context, out io.Writer, rec host.Record) error {
 	line("Cluster", "%s", rec.Name)
 	line("Data", "%s", rec.DataDir)
 	if !rec.Running() {
-		line("Process", "not running (its data is kept: coracle up starts it again)")
+		line("Process", "not running (its data is kept: coracle up --name=%s starts it again)", rec.Name)
 		return fmt.Errorf("cluster %s is down", rec.Name)
 	}
 	line("Process", "%d, up for %v", rec.PID, time.Since(rec.Started).Round(time.Second))
 	line("API server", "%s", rec.Server)
 	line("Kubeconfig", "%s, context %s", rec.Kubeconfig, rec.Name)
 
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: rec.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: rec.Name}).ClientConfig()
-	if err != nil {
-		return fmt.Errorf("context %s of %s: %w", rec.Name, rec.Kubeconfig, err)
+	if err := answers(ctx, rec); err != nil {
+		return err
 	}
-	config.Timeout = 5 * time.Second
+	config, err := adminOf(rec)
+	if err != nil {
+		return err
+	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

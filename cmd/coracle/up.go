@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,109 +11,138 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
-	"github.com/coracle-io/coracle/internal/version"
 )
 
-// upFlags are the flags of `coracle up`.
+// upFlags are the flags of `coracle up`. Those that make the cluster what it is
+// are kept as its settings; the others are about this one command.
 type upFlags struct {
-	name, dataDir, kubeconfig, bundle           string
-	bindAddress, serviceCIDR, clusterCIDR       string
-	runtimeEndpoint, cniConfDir                 string
-	nodeName, verbosity                         string
-	securePort, nodes                           int
-	foreground                                  bool
-	etcdServers                                 []string
-	apiserver, controllerManager, schedulerArgs []string
-	kubelet, proxy, etcd                        []string
-	timeout                                     time.Duration
+	told       host.Settings // as given on the command line
+	dataDir    string
+	foreground bool
+	timeout    time.Duration
+	given      []string // names of the flags that were given
 }
 
 func upCommand() *cobra.Command {
 	f := &upFlags{}
 	cmd := &cobra.Command{
-		Use:     "up",
-		Short:   "Start a cluster on this machine and return when it is ready",
+		Use:   "up",
+		Short: "Start a cluster on this machine and return when it is ready",
+		Long: `Start a cluster on this machine and return when it is ready.
+
+The flags are kept with the cluster's data: another up, after a crash or a
+restart of the machine, needs only the name and starts it as it was. Flags that
+are given then change what is kept, if that can change, and up shows what. An
+argument of a component takes the place of that with the same name, and NAME-
+takes it away: --apiserver-arg=anonymous-auth-`,
+		Example: `  coracle up
+  coracle up --name=dev --nodes=0 --apiserver-arg=anonymous-auth=false`,
 		GroupID: "cluster",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag.Name) })
 			return up(cmd.Context(), f)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.name, "name", "coracle", "name of the cluster and of its kubeconfig context")
-	fs.StringVar(&f.dataDir, "data-dir", "", "where the cluster keeps its data (default "+host.Root+"/NAME)")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "file to write the context to (default ~/.kube/config)")
-	fs.StringVar(&f.bundle, "bundle", "", "directory of the container runtime (default: bundle beside this binary)")
-	fs.StringVar(&f.bindAddress, "bind-address", "0.0.0.0", "address the API server listens on")
-	fs.IntVar(&f.securePort, "secure-port", 0, "port of the API server (default 6443, the next free one for further clusters)")
-	fs.IntVar(&f.nodes, "nodes", 1, "1 is a node on this machine, 0 a control plane alone")
-	fs.StringVar(&f.nodeName, "node-name", "", "name of the node (default: the host's name)")
-	fs.StringVar(&f.serviceCIDR, "service-cidr", "", "addresses of Services (default 10.96.0.0/16)")
-	fs.StringVar(&f.clusterCIDR, "cluster-cidr", "", "addresses of pods (default 10.244.0.0/16)")
-	fs.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an external etcd; the default is an embedded one")
-	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "CRI runtime to use instead of the bundled containerd")
-	fs.StringVar(&f.cniConfDir, "cni-conf-dir", "", "where that runtime reads its CNI configuration, to put the pod network there; the default is a runtime with a pod network of its own")
-	fs.BoolVar(&f.foreground, "foreground", false, "stay in the foreground and log to the terminal")
-	fs.StringVar(&f.verbosity, "v", "1", "log level 0..10, for all or for one component: 2,kubelet=5")
-	fs.DurationVar(&f.timeout, "timeout", 2*time.Minute, "how long to wait for the cluster to be ready")
-	fs.StringArrayVar(&f.apiserver, "apiserver-arg", nil, "flag for the API server, as anonymous-auth=false")
-	fs.StringArrayVar(&f.controllerManager, "controller-manager-arg", nil, "flag for the controller manager")
-	fs.StringArrayVar(&f.schedulerArgs, "scheduler-arg", nil, "flag for the scheduler")
-	fs.StringArrayVar(&f.kubelet, "kubelet-arg", nil, "flag for the kubelet")
-	fs.StringArrayVar(&f.proxy, "proxy-arg", nil, "flag for the proxy")
-	fs.StringArrayVar(&f.etcd, "etcd-arg", nil, "flag of etcd for the embedded one, as quota-backend-bytes=1073741824")
+	f.bind(cmd.Flags())
 	return cmd
 }
 
-func up(ctx context.Context, f *upFlags) error {
-	if f.nodes < 0 || f.nodes > 1 {
-		return fmt.Errorf("--nodes=%d: want 1 for a node on this machine or 0 for a control plane alone", f.nodes)
+func (f *upFlags) bind(fs *pflag.FlagSet) {
+	s := &f.told
+	fs.StringVar(&s.Name, "name", "coracle", "name of the cluster and of its kubeconfig context")
+	fs.StringVar(&f.dataDir, "data-dir", "", "where the cluster keeps its data: a new or an empty directory (default "+host.Root+"/NAME)")
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "file to write the context to (default: the first of $KUBECONFIG, else ~/.kube/config)")
+	fs.StringVar(&s.Bundle, "bundle", "", "directory of the container runtime (default: bundle beside this binary)")
+	fs.StringVar(&s.BindAddress, "bind-address", "0.0.0.0", "address the API server listens on")
+	fs.IntVar(&s.Ports.Secure, "secure-port", 0, "port of the API server (default 6443, the next free one for further clusters)")
+	fs.IntVar(&s.Nodes, "nodes", 1, "1 is a node on this machine, 0 a control plane alone")
+	fs.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the host's name)")
+	fs.StringVar(&s.ServiceCIDR, "service-cidr", "", "addresses of Services (default 10.96.0.0/16, the next one for further clusters)")
+	fs.StringVar(&s.ClusterCIDR, "cluster-cidr", "", "addresses of pods (default 10.244.0.0/16, the one before for further clusters)")
+	fs.StringSliceVar(&s.EtcdServers, "etcd-servers", nil, "URLs of an external etcd; the default is an embedded one")
+	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI runtime to use instead of the bundled containerd")
+	fs.StringVar(&s.CNIConfDir, "cni-conf-dir", "", "where that runtime reads its CNI configuration, to put the pod network there; the default is a runtime with a pod network of its own")
+	fs.BoolVar(&f.foreground, "foreground", false, "stay in the foreground and log to the terminal")
+	fs.StringVar(&s.LogLevels, "v", "1", "log level 0..10, for all or for one component: 2,kubelet=5")
+	fs.DurationVar(&f.timeout, "timeout", 2*time.Minute, "how long to wait for the cluster to be ready")
+	fs.StringArrayVar(&s.APIServerArgs, "apiserver-arg", nil, "flag for the API server, as anonymous-auth=false")
+	fs.StringArrayVar(&s.ControllerManagerArgs, "controller-manager-arg", nil, "flag for the controller manager")
+	fs.StringArrayVar(&s.SchedulerArgs, "scheduler-arg", nil, "flag for the scheduler")
+	fs.StringArrayVar(&s.KubeletArgs, "kubelet-arg", nil, "flag for the kubelet")
+	fs.StringArrayVar(&s.ProxyArgs, "proxy-arg", nil, "flag for the proxy")
+	fs.StringArrayVar(&s.EtcdArgs, "etcd-arg", nil, "flag of etcd for the embedded one, as quota-backend-bytes=1073741824")
+}
+
+// check reports what is wrong with the flags themselves, and makes paths
+// absolute.
+func (f *upFlags) check() error {
+	s := &f.told
+	if s.Nodes < 0 || s.Nodes > 1 {
+		return fmt.Errorf("--nodes=%d: want 1 for a node on this machine or 0 for a control plane alone", s.Nodes)
 	}
-	if errs := validation.IsDNS1123Label(f.name); len(errs) > 0 {
-		return fmt.Errorf("--name=%s: %s", f.name, errs[0])
+	if errs := validation.IsDNS1123Label(s.Name); len(errs) > 0 {
+		return fmt.Errorf("--name=%s: %s", s.Name, errs[0])
 	}
-	if net.ParseIP(f.bindAddress) == nil {
-		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", f.bindAddress)
+	if net.ParseIP(s.BindAddress) == nil {
+		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", s.BindAddress)
 	}
-	levels, err := logging.ParseLevels(f.verbosity)
-	if err != nil {
+	if _, err := logging.ParseLevels(s.LogLevels); err != nil {
 		return fmt.Errorf("--v: %w", err)
 	}
+	if s.Ports.Secure < 0 || s.Ports.Secure > 65535 {
+		return fmt.Errorf("--secure-port=%d: want a port, 1 to 65535", s.Ports.Secure)
+	}
+	for flag, path := range map[string]*string{"data-dir": &f.dataDir, "bundle": &s.Bundle, "kubeconfig": &s.Kubeconfig} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("--%s=%s: %w", flag, *path, err)
+		}
+		*path = absolute
+	}
+	return nil
+}
+
+func up(ctx context.Context, f *upFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
 	registry := host.NewRegistry(host.Root)
-	rec, err := registry.Get(f.name)
+	if startedInBackground() {
+		return runInherited(ctx, f, registry)
+	}
+	rec, err := registry.Get(f.told.Name)
 	if err != nil && !errors.Is(err, host.ErrNoCluster) {
 		return err
 	}
-	if rec.Running() && !f.startedInBackground() {
-		fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
-		return nil
+	if rec.Running() {
+		return f.alreadyUp(ctx, rec)
 	}
-	first := errors.Is(err, host.ErrNoCluster)
-	var options cluster.Options
-	err = registry.Locked(func() (err error) {
-		if options, rec, err = f.plan(registry, rec); err != nil {
-			return err
-		}
-		return registry.Put(rec)
-	})
-	if err != nil {
+	var p *prepared
+	if err := registry.Locked(ctx, func() (err error) {
+		p, err = f.prepare(ctx, registry)
+		return err
+	}); err != nil {
 		return err
 	}
-	kept := notEmpty(rec.DataDir)
+	defer func() { _ = p.claim.Lock.Release() }()
 	if f.foreground {
-		options.LogLevels = levels
-		err = runCluster(ctx, f, registry, rec, options)
+		err = runCluster(ctx, registry, p.record, p.settings)
 	} else {
-		err = upInBackground(ctx, f, rec)
+		err = upInBackground(ctx, f, p)
 	}
 	var failed startError
-	if first && errors.As(err, &failed) && !f.startedInBackground() {
-		return errors.Join(failed.cause, takeAway(context.WithoutCancel(ctx), registry, rec, kept))
+	if p.claim.New() && errors.As(err, &failed) {
+		return errors.Join(failed.cause, takeAway(context.WithoutCancel(ctx), registry, p.record, p.claim.Abandon))
 	}
 	return err
 }
@@ -135,95 +163,6 @@ func failedStart(cause error) error {
 	return startError{cause}
 }
 
-// notEmpty reports whether something is in a directory, or in its place.
-func notEmpty(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return len(entries) > 0 || (err != nil && !errors.Is(err, fs.ErrNotExist))
-}
-
-// plan works out what the cluster occupies and checks that it can.
-func (f *upFlags) plan(registry host.Registry, rec host.Record) (cluster.Options, host.Record, error) {
-	all, err := registry.List()
-	if err != nil {
-		return cluster.Options{}, rec, err
-	}
-	for _, path := range []*string{&f.dataDir, &f.bundle, &f.kubeconfig} {
-		if *path == "" {
-			continue
-		}
-		if *path, err = filepath.Abs(*path); err != nil {
-			return cluster.Options{}, rec, err
-		}
-	}
-	slot := host.FreeSlot(all, f.name, func(slot int) bool { return host.DefaultsOf(f.name, slot).InnerPortsFree() })
-	if slot >= host.MaxSlots {
-		return cluster.Options{}, rec, fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
-	}
-	d := host.DefaultsOf(f.name, slot)
-	o := cluster.Options{
-		Name: f.name, DataDir: f.dataDir, BundleDir: f.bundle, BindAddress: f.bindAddress, NodeName: f.nodeName,
-		ServiceCIDR: f.serviceCIDR, ClusterCIDR: f.clusterCIDR, EtcdServers: f.etcdServers,
-		WithoutNode: f.nodes == 0, ContainerRuntimeEndpoint: f.runtimeEndpoint, CNIConfDir: f.cniConfDir,
-		NFTable: d.NFTable, CgroupRoot: d.Cgroup,
-		Ports: cluster.Ports{
-			Secure: f.securePort, Etcd: d.EtcdPort, Manager: d.ControllerManagerPort, Scheduler: d.SchedulerPort,
-			Kubelet: d.KubeletPort, KubeletHealthz: d.KubeletHealthz,
-			ProxyHealthz: d.ProxyHealthz, ProxyMetrics: d.ProxyMetrics, DNS: d.DNS,
-		},
-		APIServerArgs: f.apiserver, ControllerManagerArgs: f.controllerManager, SchedulerArgs: f.schedulerArgs,
-		KubeletArgs: f.kubelet, ProxyArgs: f.proxy, EtcdArgs: f.etcd,
-	}
-	if o.DataDir == "" {
-		if o.DataDir = rec.DataDir; o.DataDir == "" {
-			o.DataDir = registry.DataDir(f.name)
-		}
-	}
-	if o.BundleDir == "" {
-		if o.BundleDir, err = bundleBesideBinary(); err != nil {
-			return o, rec, err
-		}
-	}
-	if o.Ports.Secure == 0 {
-		o.Ports.Secure = d.SecurePort
-	}
-	if o.ServiceCIDR == "" {
-		o.ServiceCIDR = d.ServiceCIDR
-	}
-	if o.ClusterCIDR == "" {
-		o.ClusterCIDR = d.ClusterCIDR
-	}
-	if err := host.Preflight(!o.WithoutNode); err != nil {
-		return o, rec, err
-	}
-	if err := cluster.Check(o); err != nil {
-		return o, rec, err
-	}
-	if f.cniConfDir != "" && (f.runtimeEndpoint == "" || !filepath.IsAbs(f.cniConfDir)) {
-		return o, rec, fmt.Errorf("--cni-conf-dir=%s: want an absolute path, and with it --container-runtime-endpoint", f.cniConfDir)
-	}
-	if f.runtimeEndpoint != "" && !o.WithoutNode {
-		if err := host.RuntimeAnswers(f.runtimeEndpoint); err != nil {
-			return o, rec, fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", f.runtimeEndpoint, err)
-		}
-	}
-	if err := host.PortsFree(f.bindAddress, map[string]int{"--secure-port": o.Ports.Secure}); err != nil {
-		return o, rec, err
-	}
-	kubeconfig := f.kubeconfig
-	if kubeconfig == "" {
-		if kubeconfig = rec.Kubeconfig; kubeconfig == "" {
-			kubeconfig = host.DefaultKubeconfig()
-		}
-	}
-	return o, host.Record{
-		Name: f.name, Slot: slot, DataDir: o.DataDir, Kubeconfig: kubeconfig, PreviousCtx: rec.PreviousCtx,
-		Server:  "https://" + net.JoinHostPort(reachable(f.bindAddress), fmt.Sprint(o.Ports.Secure)),
-		NFTable: d.NFTable, CgroupRoot: d.Cgroup, ExternalCRI: f.runtimeEndpoint, CNIConfDir: f.cniConfDir,
-		ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, EtcdServers: f.etcdServers, ControlOnly: o.WithoutNode,
-		BundleDir: o.BundleDir, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
-	}, nil
-}
-
 // reachable is the address that a client on this machine uses for a server
 // that listens on bind.
 func reachable(bind string) string {
@@ -242,11 +181,14 @@ func bundleBesideBinary() (string, error) {
 }
 
 // runCluster runs the cluster in this process until ctx ends.
-func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec host.Record, o cluster.Options) error {
-	report, done := f.reporter()
+func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s host.Settings) error {
+	report, done := reporter()
 	defer done()
-	log := os.Stderr
-	o.Log, o.Progress = log, report
+	o, err := clusterOptions(s)
+	if err != nil {
+		return startError{err}
+	}
+	o.Log, o.Progress = os.Stderr, report
 	c, err := cluster.New(o)
 	if err != nil {
 		return startError{err}
@@ -275,7 +217,7 @@ func runCluster(ctx context.Context, f *upFlags, registry host.Registry, rec hos
 	case <-c.APIReady():
 	}
 	var previous string
-	err = registry.Locked(func() (err error) {
+	err = registry.Locked(ctx, func() (err error) {
 		previous, err = host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
 		return err
 	})

@@ -18,18 +18,9 @@ import (
 // (proc(5), field 22 of stat). With the id it names a process for good: ids
 // are used again, start times are not.
 func StartTime(pid int) (uint64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := statFields(pid)
 	if err != nil {
 		return 0, err
-	}
-	// the command, field 2, is in parentheses and may hold anything
-	end := bytes.LastIndexByte(raw, ')')
-	if end < 0 {
-		return 0, fmt.Errorf("/proc/%d/stat has no command", pid)
-	}
-	fields := strings.Fields(string(raw[end+1:]))
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat is short", pid)
 	}
 	if fields[0] == "Z" {
 		return 0, os.ErrProcessDone
@@ -37,53 +28,90 @@ func StartTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
+// statFields are the fields of a process from its state on, the third.
+func statFields(pid int) ([]string, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	// the command, field 2, is in parentheses and may hold anything
+	end := bytes.LastIndexByte(raw, ')')
+	if end < 0 {
+		return nil, fmt.Errorf("/proc/%d/stat has no command", pid)
+	}
+	fields := strings.Fields(string(raw[end+1:]))
+	if len(fields) < 20 {
+		return nil, fmt.Errorf("/proc/%d/stat is short", pid)
+	}
+	return fields, nil
+}
+
 // Running reports whether the cluster's process is alive.
-func (rec Record) Running() bool {
-	if rec.PID == 0 {
+func (rec Record) Running() bool { return rec.process().Running() }
+
+func (rec Record) process() Holder {
+	return Holder{Cluster: rec.Name, PID: rec.PID, PIDStart: rec.PIDStart}
+}
+
+// Suspended reports whether the cluster's process lives but was told not to
+// run (SIGSTOP, or a debugger).
+func (rec Record) Suspended() bool {
+	fields, err := statFields(rec.PID)
+	return err == nil && rec.Running() && (fields[0] == "T" || fields[0] == "t")
+}
+
+// Running reports whether the process is alive.
+func (h Holder) Running() bool {
+	if h.PID == 0 {
 		return false
 	}
-	started, err := StartTime(rec.PID)
-	return err == nil && started == rec.PIDStart
+	started, err := StartTime(h.PID)
+	return err == nil && started == h.PIDStart
 }
 
 // Stop asks the cluster's process to end (SIGTERM) and waits; one that does
 // not end within patience is killed. It returns once the process is gone.
 func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
-	return rec.end(ctx, unix.SIGTERM, patience)
+	return rec.process().Stop(ctx, patience)
 }
 
 // Kill ends the cluster's process without giving it a chance (SIGKILL) and
 // returns once it is gone.
-func (rec Record) Kill(ctx context.Context) error { return rec.end(ctx, unix.SIGKILL, 0) }
+func (rec Record) Kill(ctx context.Context) error { return rec.process().end(ctx, unix.SIGKILL, 0) }
 
-func (rec Record) end(ctx context.Context, signal unix.Signal, patience time.Duration) error {
-	if !rec.Running() {
+// Stop asks the process to end and waits, as Record.Stop.
+func (h Holder) Stop(ctx context.Context, patience time.Duration) error {
+	return h.end(ctx, unix.SIGTERM, patience)
+}
+
+func (h Holder) end(ctx context.Context, signal unix.Signal, patience time.Duration) error {
+	if !h.Running() {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(rec.PID, 0)
+	fd, err := unix.PidfdOpen(h.PID, 0)
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}
-		return fmt.Errorf("watch process %d: %w", rec.PID, err)
+		return fmt.Errorf("watch process %d: %w", h.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !rec.Running() { // the id was given to another process before it was pinned
+	if !h.Running() { // the id was given to another process before it was pinned
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("stop process %d: %w", rec.PID, err)
+		return fmt.Errorf("stop process %d: %w", h.PID, err)
 	}
 	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {
 		return err
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", rec.PID, err)
+		return fmt.Errorf("kill process %d: %w", h.PID, err)
 	}
 	if gone, err := waitGone(ctx, fd, 10*time.Second); gone || err != nil {
 		return err
 	}
-	return fmt.Errorf("process %d does not end", rec.PID)
+	return fmt.Errorf("process %d does not end", h.PID)
 }
 
 // waitGone waits until the process behind a pidfd ends: the descriptor

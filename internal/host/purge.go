@@ -13,23 +13,180 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnmountBelow unmounts everything below the directories, the deepest first.
-func UnmountBelow(dirs ...string) error {
-	mounts, err := mountPoints()
+// manifest lists what Coracle makes in a data directory. A pattern without a
+// slash at its end is a file; one with it is a directory that is Coracle's with
+// everything in it; a directory with patterns of its own below is removed when
+// nothing else is in it.
+func manifest() []string {
+	return []string{
+		"coracle.log", "coracle.log.*",
+		"kubelet/", "containerd/", "logs/",
+		"cni/conf/", "cni/leases/",
+		"etcd/member/", "etcd/etcd.sock", "etcd/*.invalid",
+		"pki/*.crt", "pki/*.key", "pki/*.pub", "pki/*.kubeconfig", "pki/.*",
+		settingsName, "." + settingsName + ".*",
+	}
+}
+
+// RemoveData removes from a data directory what Coracle made there, without
+// what was there before, and the directory itself when it is empty then. The
+// lock of the directory must be held; it goes last. What is left, relative to
+// the directory, is returned.
+func RemoveData(dir string, before []string) (left []string, err error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
+		return nil, errors.Join(err, mountedError(mounts))
+	}
+	for _, pattern := range manifest() {
+		wanted := strings.TrimSuffix(pattern, "/")
+		paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), wanted))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			if relative, err := filepath.Rel(dir, path); err != nil || slices.Contains(before, relative) {
+				continue
+			}
+			if err := removeOwn(path, wanted != pattern); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, sub := range []string{"cni", "etcd", "pki"} {
+		if !slices.Contains(before, sub) {
+			_ = os.Remove(filepath.Join(dir, sub)) // only when empty
+		}
+	}
+	if left, err = leftIn(dir); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return left, err
+	}
+	if len(left) == 0 {
+		_ = os.Remove(dir) // unless it is a mount point
+		removeEmptyRoot(dir)
+	}
+	return left, nil
+}
+
+// removeOwn removes a file, or a directory with everything in it. What is of
+// another kind than Coracle makes is somebody else's and stays.
+func removeOwn(path string, tree bool) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(mounts, func(a, b string) int { return len(b) - len(a) })
+	if tree && info.IsDir() {
+		return RemoveTree(path)
+	}
+	if tree || info.IsDir() {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+// leftIn lists what is in a data directory besides the lock: of directories
+// that Coracle shares with others what is in them.
+func leftIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, e := range entries {
+		if e.Name() != lockName {
+			left = append(left, e.Name())
+		}
+	}
+	return left, nil
+}
+
+// escapeGlob writes a path so that filepath.Glob takes it as it is.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// removeEmptyRoot removes the folder that clusters' folders are in by default
+// once it is empty.
+func removeEmptyRoot(dir string) {
+	if parent := filepath.Dir(dir); filepath.Base(parent) == "coracle" {
+		_ = os.Remove(parent) // only when empty
+	}
+}
+
+// RemoveRun removes the directory of a cluster's sockets.
+func RemoveRun(dir string) error {
+	if err := RemoveTree(dir); err != nil {
+		return err
+	}
+	removeEmptyRoot(dir)
+	return nil
+}
+
+// ForeignMounts lists the mount points in a cluster's data directory that
+// Coracle did not make there, as of a disk of the containers' own.
+func ForeignMounts(dataDir string) ([]string, error) {
+	mounts, err := mountsBelow(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(mounts, func(m string) bool { return ownMount(dataDir, m) }), nil
+}
+
+// ownMount reports whether a mount below a data directory is one that the
+// kubelet makes for volumes or containerd for containers.
+func ownMount(dataDir, point string) bool {
+	return slices.ContainsFunc([]string{"kubelet/pods", "kubelet/plugins", "containerd"}, func(below string) bool {
+		return strings.HasPrefix(point, filepath.Join(dataDir, below)+"/")
+	})
+}
+
+func mountedError(points []string) error {
+	if len(points) == 0 {
+		return nil
+	}
+	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", some(points), points[0])
+}
+
+// RefuseForeignMounts is an error that names them.
+func RefuseForeignMounts(dataDir string) error {
+	foreign, err := ForeignMounts(dataDir)
+	return errors.Join(err, mountedError(foreign))
+}
+
+// UnmountOwn unmounts what Coracle mounted below a cluster's data directory and
+// everything below its run directory, the deepest first.
+func UnmountOwn(dataDir, runDir string) error {
+	points, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
 	var errs []error
-	for _, m := range mounts {
-		if !slices.ContainsFunc(dirs, func(dir string) bool { return m == dir || strings.HasPrefix(m, dir+"/") }) {
+	for _, m := range points {
+		if !ownMount(dataDir, m) && !strings.HasPrefix(m, runDir+"/") {
 			continue
 		}
-		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// mountsBelow lists the mount points in a directory, without its own.
+func mountsBelow(dir string) ([]string, error) {
+	points, err := mountPoints()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(points, func(m string) bool { return !strings.HasPrefix(m, dir+"/") }), nil
 }
 
 // mountPoints reads /proc/self/mountinfo (proc(5)), where space, tab, newline
@@ -49,16 +206,4 @@ func mountPoints() ([]string, error) {
 		}
 	}
 	return points, lines.Err()
-}
-
-// RemoveDir removes a directory with everything in it, and then those of its
-// parents below /var/lib and /run that are empty and ours.
-func RemoveDir(dir string) error {
-	if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if parent := filepath.Dir(dir); filepath.Base(parent) == "coracle" {
-		_ = os.Remove(parent) // only when empty
-	}
-	return nil
 }

@@ -4,6 +4,7 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Root is where clusters keep their data and records unless told otherwise.
@@ -57,6 +56,9 @@ func NewRegistry(root string) Registry { return Registry{root: root} }
 func (r Registry) path(name string) string {
 	return filepath.Join(r.root, "clusters", name+".json")
 }
+
+// Folder is where the records are.
+func (r Registry) Folder() string { return filepath.Join(r.root, "clusters") }
 
 // DataDir is the default data directory of a cluster.
 func (r Registry) DataDir(name string) string { return filepath.Join(r.root, name) }
@@ -110,7 +112,9 @@ func (r Registry) Put(rec Record) error {
 	}
 	const attempts = 100
 	for range attempts {
-		err = write(r.path(rec.Name), append(raw, '\n'))
+		if err = os.MkdirAll(filepath.Dir(r.path(rec.Name)), 0o700); err == nil {
+			err = writeDurably(r.path(rec.Name), append(raw, '\n'), 0o600)
+		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -118,42 +122,63 @@ func (r Registry) Put(rec Record) error {
 	return err
 }
 
-func write(path string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
-
-// Delete removes a record, and the registry's folders when they are empty.
+// Delete removes a record. The registry's folders go with the last one's lock.
 func (r Registry) Delete(name string) error {
 	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(r.root, "clusters"), r.root} {
-		if os.Remove(dir) != nil {
-			return nil // not empty: other clusters are here
-		}
-	}
+	r.removeEmpty()
 	return nil
 }
 
+// removeEmpty removes the registry's folders when they are empty.
+func (r Registry) removeEmpty() {
+	for _, dir := range []string{filepath.Join(r.root, "clusters"), r.root} {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // not empty: other clusters are here
+		}
+	}
+}
+
+// registryPatience is how long other commands on this machine are waited for.
+const registryPatience = 30 * time.Second
+
 // Locked runs f while no other process of this machine plans a cluster or
 // changes a kubeconfig, so that two that start at once never choose the same
-// slot and never lose each other's contexts. It must not be nested.
-func (r Registry) Locked(f func() error) error {
-	dir, err := os.Open(filepath.Dir(r.root)) // outlives the registry's own folders
+// slot and never lose each other's contexts. It must not be nested. The lock
+// is a file in a folder that only root can open; whoever holds it for longer
+// than some seconds is named.
+func (r Registry) Locked(ctx context.Context, f func() error) error {
+	l, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // unlocks
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", dir.Name(), err)
-	}
+	defer func() {
+		if entries, err := os.ReadDir(filepath.Join(r.root, "clusters")); len(entries) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
+			_ = os.Remove(l.file.Name()) // whoever waits for it takes the next one
+		}
+		r.removeEmpty()
+		_ = l.Release()
+	}()
 	return f()
+}
+
+func (r Registry) lock(ctx context.Context) (*Lock, error) {
+	for {
+		if err := os.MkdirAll(r.root, 0o700); err != nil {
+			return nil, fmt.Errorf("keep records of the clusters (as root, use sudo): %w", err)
+		}
+		err := closeToOthers(r.root)
+		if err == nil {
+			var l *Lock
+			if l, err = lockFile(ctx, filepath.Join(r.root, lockName), thisProcess(""), registryPatience); err == nil {
+				return l, nil
+			}
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // the folder was taken away with the last cluster
+			return nil, err
+		}
+	}
 }
 
 // FreeSlot returns the slot of the cluster called name if it has one, else
@@ -176,18 +201,15 @@ func FreeSlot(all []Record, name string, free func(slot int) bool) int {
 // Defaults are what a cluster in a slot occupies when nothing else is asked
 // for. Slot 0 has upstream's ports; the others are moved by twenty a slot.
 type Defaults struct {
-	SecurePort, EtcdPort                      int
-	ControllerManagerPort, SchedulerPort      int
-	KubeletPort, KubeletHealthz               int
-	ProxyHealthz, ProxyMetrics                int
-	DNS                                       int
+	Ports                                     Ports
 	ServiceCIDR, ClusterCIDR, NFTable, Cgroup string
 }
 
 // InnerPortsFree reports whether nobody listens on the ports of these defaults
 // that no flag of its own moves: all but the API server's.
 func (d Defaults) InnerPortsFree() bool {
-	for _, port := range []int{d.EtcdPort, d.ControllerManagerPort, d.SchedulerPort, d.KubeletPort, d.KubeletHealthz, d.ProxyHealthz, d.ProxyMetrics, d.DNS} {
+	p := d.Ports
+	for _, port := range []int{p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
 		if PortsFree("", map[string]int{"": port}) != nil {
 			return false
 		}
@@ -201,15 +223,15 @@ const MaxSlots = 32
 // DefaultsOf returns the defaults of a slot.
 func DefaultsOf(name string, slot int) Defaults {
 	move := 20 * slot
-	d := Defaults{
-		SecurePort: 6443 + slot, EtcdPort: 2379 + move,
-		ControllerManagerPort: 10257 + move, SchedulerPort: 10259 + move,
-		KubeletPort: 10250 + move, KubeletHealthz: 10248 + move,
-		ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: 10053 + move,
+	return Defaults{
+		Ports: Ports{
+			Secure: 6443 + slot, Manager: 10257 + move, Scheduler: 10259 + move,
+			Kubelet: 10250 + move, KubeletHealthz: 10248 + move,
+			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: 10053 + move,
+		},
 		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),
 		ClusterCIDR: fmt.Sprintf("10.%d.0.0/16", 244-slot),
 		NFTable:     "coracle-" + name,
 		Cgroup:      "/coracle-" + name,
 	}
-	return d
 }

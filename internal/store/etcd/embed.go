@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 // Config of an etcd inside this process. Only Dir is needed for a single one.
 type Config struct {
 	Dir       string // data directory, made if missing
-	ClientURL string // for etcdctl; "" is the unix socket etcd.sock in Dir
+	Socket    string // unix socket for etcdctl; "" is etcd.sock in Dir
+	ClientURL string // where else to listen, with TLS; "" is nowhere
 
 	// For a member of a Raft cluster:
 	Name           string // of this member
@@ -84,6 +86,10 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
+	if err := os.Chmod(config.socket(), 0o700); err != nil {
+		server.Close()
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+	}
 	e := &Embedded{server: server, quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
 	if err := e.elected(ctx, config.PeerURL == ""); err != nil {
 		server.Close()
@@ -141,14 +147,9 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	if ec.QuotaBackendBytes == 0 {
 		ec.QuotaBackendBytes = defaultQuota
 	}
-	clientURL := c.ClientURL
-	if clientURL == "" {
-		clientURL = "unix://" + filepath.Join(c.Dir, "etcd.sock")
-	}
-	if err := setURLs(&ec.ListenClientUrls, &ec.AdvertiseClientUrls, clientURL); err != nil {
+	if err := c.listenForClients(ec); err != nil {
 		return nil, err
 	}
-	ec.ClientTLSInfo = c.ClientTLS.info()
 	if c.PeerURL == "" {
 		return c.single(ec)
 	}
@@ -161,6 +162,35 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 		ec.ClusterState = embed.ClusterStateFlagExisting
 	}
 	return ec, nil
+}
+
+// listenForClients listens on a unix socket that nobody else can open, and on
+// TCP only with TLS, which clients need a certificate for.
+func (c Config) listenForClients(ec *embed.Config) error {
+	if err := os.MkdirAll(filepath.Dir(c.socket()), 0o700); err != nil {
+		return fmt.Errorf("etcd: make the folder of the socket: %w", err)
+	}
+	if err := setURLs(&ec.ListenClientUrls, &ec.AdvertiseClientUrls, "unix://"+c.socket()); err != nil {
+		return err
+	}
+	if c.ClientURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.ClientURL)
+	if err != nil {
+		return fmt.Errorf("etcd: listen on %q: %w", c.ClientURL, err)
+	}
+	ec.ListenClientUrls = append(ec.ListenClientUrls, *u)
+	ec.AdvertiseClientUrls = []url.URL{*u}
+	ec.ClientTLSInfo = c.ClientTLS.info()
+	return nil
+}
+
+func (c Config) socket() string {
+	if c.Socket != "" {
+		return c.Socket
+	}
+	return filepath.Join(c.Dir, "etcd.sock")
 }
 
 // single tunes for a cluster of one.

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-io/coracle/internal/host"
+)
+
+// answerPatience is how long an API server may take to answer a question
+// about itself.
+const answerPatience = 5 * time.Second
+
+// adminOf is the configuration of a client with the context that `up` wrote.
+func adminOf(rec host.Record) (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: rec.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: rec.Name}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("context %s of %s: %w", rec.Name, rec.Kubeconfig, err)
+	}
+	config.Timeout = answerPatience
+	return config, nil
+}
+
+// answers reports, in bounded time, why the API server of a cluster whose
+// process lives does not answer.
+func answers(ctx context.Context, rec host.Record) error {
+	if rec.Suspended() {
+		return fmt.Errorf("cluster %s does not answer: its process %d is suspended; continue it with kill -CONT %d", rec.Name, rec.PID, rec.PID)
+	}
+	config, err := adminOf(rec)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	err = client.Discovery().RESTClient().Get().AbsPath("/livez").Do(ctx).Error()
+	var answer apierrors.APIStatus
+	if err == nil || errors.As(err, &answer) {
+		return nil
+	}
+	return fmt.Errorf("cluster %s does not answer at %s (%w): see its log in %s, or end it with coracle stop --name=%s", rec.Name, rec.Server, err, rec.DataDir, rec.Name)
+}

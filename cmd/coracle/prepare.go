@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/version"
+)
+
+// prepared is a cluster that can be started: its data directory is this
+// process's, and its settings are kept there.
+type prepared struct {
+	claim    *host.Claim
+	settings host.Settings
+	record   host.Record
+}
+
+// clusterOptions are the options of the cluster that settings describe. Every
+// process of the cluster makes its own from the file in the data directory.
+func clusterOptions(s host.Settings) (cluster.Options, error) {
+	levels, err := logging.ParseLevels(s.LogLevels)
+	if err != nil {
+		return cluster.Options{}, fmt.Errorf("--v: %w", err)
+	}
+	return cluster.Options{
+		Name: s.Name, DataDir: s.DataDir, BundleDir: s.Bundle, BindAddress: s.BindAddress, NodeName: s.NodeName,
+		EtcdSocket:  host.EtcdSocket(s.Name),
+		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, EtcdServers: s.EtcdServers,
+		WithoutNode: s.Nodes == 0, ContainerRuntimeEndpoint: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
+		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, Ports: cluster.Ports(s.Ports), LogLevels: levels,
+		APIServerArgs: s.APIServerArgs, ControllerManagerArgs: s.ControllerManagerArgs, SchedulerArgs: s.SchedulerArgs,
+		KubeletArgs: s.KubeletArgs, ProxyArgs: s.ProxyArgs, EtcdArgs: s.EtcdArgs,
+	}, nil
+}
+
+// prepare works out what the cluster is to be, checks that it can be, and keeps
+// that. The registry is locked. After an error nothing is left of it.
+func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepared, error) {
+	all, err := registry.List()
+	if err != nil {
+		return nil, err
+	}
+	rec, err := registry.Get(f.told.Name)
+	if err != nil && !errors.Is(err, host.ErrNoCluster) {
+		return nil, err
+	}
+	dir, err := f.directory(registry, all, rec)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{}
+	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name); err != nil {
+		return nil, err
+	}
+	if err := p.keep(f, registry, all, rec); err != nil {
+		if p.claim.New() {
+			err = errors.Join(err, p.claim.Abandon())
+		}
+		return nil, errors.Join(err, p.claim.Lock.Release())
+	}
+	return p, nil
+}
+
+// directory is the cluster's data directory: where it has been, or else where
+// it is asked for. It may not be that of another cluster, nor in or above it.
+func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.Record) (string, error) {
+	dir := f.dataDir
+	switch {
+	case dir == "" && rec.DataDir != "":
+		dir = rec.DataDir
+	case dir == "":
+		dir = registry.DataDir(f.told.Name)
+	}
+	dir, err := host.RealPath(dir)
+	if err != nil {
+		return "", fmt.Errorf("--data-dir=%s: %w", f.dataDir, err)
+	}
+	if rec.DataDir != "" && rec.DataDir != dir {
+		if _, err := host.ReadSettings(rec.DataDir); !errors.Is(err, host.ErrNoSettings) {
+			return "", fmt.Errorf("the data of cluster %s is in %s: leave --data-dir=%s out to start it, or take it away with coracle down --name=%s", rec.Name, rec.DataDir, f.dataDir, rec.Name)
+		}
+	}
+	for _, other := range all {
+		if other.Name != f.told.Name && (host.Within(dir, other.DataDir) || host.Within(other.DataDir, dir)) {
+			return "", fmt.Errorf("--data-dir=%s: cluster %s has its data in %s: choose another directory for cluster %s", dir, other.Name, other.DataDir, f.told.Name)
+		}
+	}
+	if records := registry.Folder(); host.Within(dir, records) || host.Within(records, dir) {
+		return "", fmt.Errorf("--data-dir=%s: the records of all clusters are in %s: choose another directory for cluster %s", dir, records, f.told.Name)
+	}
+	return dir, nil
+}
+
+// keep settles the settings, checks that this machine can carry the cluster,
+// and writes them with the cluster's record.
+func (p *prepared) keep(f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
+	kept, err := p.kept(f)
+	if err != nil {
+		return err
+	}
+	settings, changes := kept.With(f.told, f.given)
+	if kept.NFTable == "" { // new
+		settings, changes = f.told, nil
+		settings.DataDir, settings.Told = kept.DataDir, f.settingFlags()
+	}
+	if err := refused(f.told.Name, changes); err != nil {
+		return err
+	}
+	if err := complete(&settings, all); err != nil {
+		return err
+	}
+	if err := f.possible(settings); err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		fmt.Printf("Cluster %s changes:\n", settings.Name)
+		for _, c := range changes {
+			fmt.Println("  " + c.String())
+		}
+	}
+	p.settings, p.record = settings, recordOf(settings, rec)
+	if err := settings.Write(); err != nil {
+		return err
+	}
+	return registry.Put(p.record)
+}
+
+// kept are the settings in the data directory; of a new cluster, only where it is.
+func (p *prepared) kept(f *upFlags) (host.Settings, error) {
+	kept, err := host.ReadSettings(p.claim.Dir)
+	if errors.Is(err, host.ErrNoSettings) {
+		return host.Settings{Name: f.told.Name, DataDir: p.claim.Dir}, nil
+	}
+	return kept, err
+}
+
+// refused is an error that names the changes that cannot be.
+func refused(name string, changes []host.Change) error {
+	var errs []error
+	for _, c := range changes {
+		if c.Refused != "" {
+			errs = append(errs, fmt.Errorf("%s cannot change in cluster %s: %s; leave the flag out, or start another cluster with it", c, name, c.Refused))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// complete chooses what was not told, once for all time.
+func complete(s *host.Settings, all []host.Record) error {
+	slot := host.FreeSlot(all, s.Name, func(slot int) bool { return host.DefaultsOf(s.Name, slot).InnerPortsFree() })
+	if slot >= host.MaxSlots {
+		return fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
+	}
+	node, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this host (give one with --node-name): %w", err)
+	}
+	bundle, err := bundleBesideBinary()
+	if err != nil {
+		return err
+	}
+	s.Complete(slot, strings.ToLower(node), bundle, host.DefaultKubeconfig())
+	return nil
+}
+
+// possible reports why this machine cannot run such a cluster now.
+func (f *upFlags) possible(s host.Settings) error {
+	if err := host.Preflight(s.Nodes > 0); err != nil {
+		return err
+	}
+	o, err := clusterOptions(s)
+	if err != nil {
+		return err
+	}
+	if err := cluster.Check(o); err != nil {
+		return err
+	}
+	if s.CNIConfDir != "" && (s.ContainerRuntimeEndpoint == "" || !filepath.IsAbs(s.CNIConfDir)) {
+		return fmt.Errorf("--cni-conf-dir=%s: want an absolute path, and with it --container-runtime-endpoint", s.CNIConfDir)
+	}
+	if s.ContainerRuntimeEndpoint != "" && s.Nodes > 0 {
+		if err := host.RuntimeAnswers(s.ContainerRuntimeEndpoint); err != nil {
+			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.ContainerRuntimeEndpoint, err)
+		}
+	}
+	return host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
+}
+
+// recordOf says on this machine where a cluster is.
+func recordOf(s host.Settings, before host.Record) host.Record {
+	return host.Record{
+		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, PreviousCtx: before.PreviousCtx,
+		Server:  "https://" + net.JoinHostPort(reachable(s.BindAddress), fmt.Sprint(s.Ports.Secure)),
+		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, ExternalCRI: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
+		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,
+		BundleDir: s.Bundle, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
+	}
+}
+
+// settingFlags are the flags given that are kept.
+func (f *upFlags) settingFlags() []string {
+	var kept host.Settings
+	now, _ := kept.With(f.told, f.given)
+	return now.Told
+}
+
+// alreadyUp answers for a cluster that runs: it takes no changes on, and says so.
+func (f *upFlags) alreadyUp(ctx context.Context, rec host.Record) error {
+	kept, err := host.ReadSettings(rec.DataDir)
+	if err != nil {
+		return err
+	}
+	if f.dataDir != "" {
+		dir, err := host.RealPath(f.dataDir)
+		if err != nil {
+			return fmt.Errorf("--data-dir=%s: %w", f.dataDir, err)
+		}
+		if dir != rec.DataDir {
+			return fmt.Errorf("cluster %s is running and has its data in %s, not in %s: choose another --name for another cluster", rec.Name, rec.DataDir, dir)
+		}
+	}
+	_, changes := kept.With(f.told, f.given)
+	if err := refused(rec.Name, changes); err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		var list []string
+		for _, c := range changes {
+			list = append(list, c.String())
+		}
+		return fmt.Errorf("cluster %s is running and cannot change now (%s): end it with coracle stop --name=%s, then run up again with these flags", rec.Name, strings.Join(list, ", "), rec.Name)
+	}
+	if f.foreground {
+		return fmt.Errorf("cluster %s is running in the background already (process %d): end it with coracle stop --name=%s, then run up --foreground again", rec.Name, rec.PID, rec.Name)
+	}
+	if err := answers(ctx, rec); err != nil {
+		return err
+	}
+	fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
+	return nil
+}

@@ -1,0 +1,191 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Claim is a data directory whose lock this process holds.
+type Claim struct {
+	Dir   string
+	Lock  *Lock
+	made  []string // directories that were missing, the outermost first
+	found []string // what was in it before, relative to Dir
+}
+
+// New reports whether the directory held no cluster before.
+func (c *Claim) New() bool { return !slices.Contains(c.found, settingsName) }
+
+// ClaimDir makes a cluster's data directory if it is missing and locks it. It
+// refuses, before anything is touched, a directory that holds something else,
+// that another cluster has, or that others can write to. A directory that is
+// open to others is closed to them.
+func ClaimDir(ctx context.Context, dir, cluster string) (*Claim, error) {
+	if err := claimable(dir, cluster); err != nil {
+		return nil, err
+	}
+	c := &Claim{Dir: dir}
+	for missing := dir; ; missing = filepath.Dir(missing) {
+		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		c.made = slices.Insert(c.made, 0, missing)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)
+	}
+	var err error
+	if c.found, err = listTree(dir); err != nil {
+		return nil, err
+	}
+	if err := closeToOthers(dir); err != nil {
+		return nil, err
+	}
+	if c.Lock, err = LockData(ctx, dir, cluster, 0); err != nil {
+		var held *HeldError
+		if errors.As(err, &held) {
+			return nil, fmt.Errorf("--data-dir=%s is in use by %s: choose another for cluster %s", dir, held.Holder, cluster)
+		}
+		return nil, err
+	}
+	// What came between the first look and the lock is seen now.
+	if err := claimable(dir, cluster); err != nil {
+		return nil, errors.Join(err, c.Lock.Release())
+	}
+	return c, nil
+}
+
+// claimable reports why a directory cannot hold the data of a cluster.
+func claimable(dir, cluster string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("use the data directory (choose another with --data-dir): %w", err)
+	}
+	kept, err := ReadSettings(dir)
+	switch {
+	case err == nil && kept.Name != cluster:
+		return fmt.Errorf("--data-dir=%s holds the data of cluster %s: choose another for cluster %s, or say --name=%s", dir, kept.Name, cluster, kept.Name)
+	case err == nil:
+		return nil
+	case !errors.Is(err, ErrNoSettings):
+		return err
+	}
+	var foreign []string
+	for _, e := range entries {
+		if !maybeBefore(e.Name()) {
+			foreign = append(foreign, e.Name())
+		}
+	}
+	if len(foreign) > 0 {
+		return fmt.Errorf("--data-dir=%s is not empty and holds no cluster (%s): choose an empty or a new directory", dir, some(foreign))
+	}
+	return nil
+}
+
+// maybeBefore says what may be in a data directory before its cluster: keys of
+// another server and the configuration of registries, which users put there,
+// what every new file system has, and the lock.
+func maybeBefore(name string) bool {
+	return slices.Contains([]string{"pki", "registries", "lost+found", lockName}, name)
+}
+
+// some names the first few of several things.
+func some(names []string) string {
+	const few = 3
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// closeToOthers gives a directory of this user the mode 0700.
+func closeToOthers(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, who could replace what is in it: give it to user %d, or choose another directory", dir, st.Uid, os.Geteuid())
+	}
+	if st.Mode&0o077 == 0 {
+		return nil
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// listTree lists what is in a directory, relative to it. Of a cluster's data
+// only the first level counts.
+func listTree(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+		if e.Name() != "pki" || !e.IsDir() {
+			continue
+		}
+		keys, err := os.ReadDir(filepath.Join(dir, "pki"))
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range keys {
+			all = append(all, filepath.Join("pki", k.Name()))
+		}
+	}
+	return all, nil
+}
+
+// Abandon removes what was made in the directory since it was claimed, and the
+// directories made for it.
+func (c *Claim) Abandon() error {
+	_, err := RemoveData(c.Dir, c.found)
+	for _, made := range slices.Backward(c.made) {
+		_ = os.Remove(made) // only when empty
+	}
+	return err
+}
+
+// RealPath is the path of a file or directory without symbolic links, whether
+// or not its end is there yet.
+func RealPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+		return real, err
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", fmt.Errorf("%s is a link to nothing: remove it, or make what it names", path)
+	}
+	parent, err := RealPath(filepath.Dir(path))
+	return filepath.Join(parent, filepath.Base(path)), err
+}
+
+// Within reports whether a path is a directory or in it; both are real paths.
+func Within(path, dir string) bool {
+	return dir != "" && (path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/"))
+}
+
+// RunDir is where a cluster's sockets are.
+func RunDir(name string) string { return "/run/coracle/" + name }
+
+// EtcdSocket is where the embedded etcd of a cluster listens.
+func EtcdSocket(name string) string { return filepath.Join(RunDir(name), "etcd", "etcd.sock") }

@@ -1,0 +1,186 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockName = "lock"
+	// lockAgain is how often a lock that others hold is tried.
+	lockAgain = 20 * time.Millisecond
+	maxHolder = 4096 // bytes that are read of who holds a lock
+)
+
+// Holder says who holds a lock.
+type Holder struct {
+	Cluster  string `json:"cluster,omitzero"`
+	PID      int    `json:"pid"`
+	PIDStart uint64 `json:"pidStart"`
+}
+
+func (h Holder) String() string {
+	switch {
+	case h.PID == 0:
+		return "another process"
+	case h.Cluster == "":
+		return fmt.Sprintf("process %d", h.PID)
+	}
+	return fmt.Sprintf("cluster %s (process %d)", h.Cluster, h.PID)
+}
+
+// HeldError says that a lock is held by another process.
+type HeldError struct {
+	Path   string
+	Holder Holder
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%s is locked by %s: let it finish, or end it, first", e.Path, e.Holder)
+}
+
+// Lock is a lock that this process holds until it releases it or ends. It is
+// a flock(2) of a file that only its owner can open; whoever inherits the file
+// holds it as well.
+type Lock struct{ file *os.File }
+
+// lockFile locks a file, made if it is missing, and waits for others no longer
+// than patience: a HeldError says who they are then. The file may be removed
+// by its holder; who waited for it takes the next one.
+func lockFile(ctx context.Context, path string, holder Holder, patience time.Duration) (*Lock, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		l, err := tryLock(path, holder)
+		if err == nil && l != nil {
+			return l, nil
+		}
+		var held *HeldError
+		if err != nil && (!errors.As(err, &held) || time.Now().After(deadline)) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(lockAgain):
+		}
+	}
+}
+
+// tryLock returns nothing if the file was removed meanwhile.
+func tryLock(path string, holder Holder) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lock{file: f}
+	if err := ownFile(f); err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = &HeldError{Path: path, Holder: readHolder(f)}
+		}
+		return nil, errors.Join(err, l.Release())
+	}
+	if there, err := l.isAt(path); !there || err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
+	if err := l.tell(holder); err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
+	return l, nil
+}
+
+// ownFile checks that nobody else can open a file that this process relies on.
+func ownFile(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a file of this user: remove it", f.Name())
+	}
+	if st.Mode&0o077 != 0 {
+		return f.Chmod(0o600)
+	}
+	return nil
+}
+
+func (l *Lock) isAt(path string) (bool, error) {
+	mine, err := l.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
+}
+
+// tell writes who holds the lock, for the messages of others.
+func (l *Lock) tell(holder Holder) error {
+	raw, err := json.Marshal(holder)
+	if err != nil {
+		return err
+	}
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = l.file.WriteAt(append(raw, '\n'), 0)
+	return err
+}
+
+func readHolder(f *os.File) Holder {
+	var h Holder
+	raw, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
+	if err != nil || json.Unmarshal(raw, &h) != nil {
+		return Holder{}
+	}
+	return h
+}
+
+// thisProcess is this process as the holder of a cluster's lock.
+func thisProcess(cluster string) Holder {
+	h := Holder{Cluster: cluster, PID: os.Getpid()}
+	h.PIDStart, _ = StartTime(h.PID) // only for messages
+	return h
+}
+
+// File is the locked file, for a child process that shall hold the lock too.
+func (l *Lock) File() *os.File { return l.file }
+
+// Release gives the lock up, as far as this process holds it.
+func (l *Lock) Release() error { return l.file.Close() }
+
+// LockData locks a data directory, which must exist. Whoever starts, changes or
+// removes anything in it or anything of its cluster holds this lock.
+func LockData(ctx context.Context, dir, cluster string, patience time.Duration) (*Lock, error) {
+	return lockFile(ctx, filepath.Join(dir, lockName), thisProcess(cluster), patience)
+}
+
+// InheritData takes over the lock of a data directory from the parent process,
+// which passed it as the file descriptor fd. Children of this process do not
+// inherit it.
+func InheritData(fd uintptr, dir, cluster string) (*Lock, error) {
+	unix.CloseOnExec(int(fd))
+	path := filepath.Join(dir, lockName)
+	l := &Lock{file: os.NewFile(fd, path)}
+	there, err := l.isAt(path)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, fmt.Errorf("file descriptor %d is not the lock of %s", fd, dir)
+	}
+	return l, l.tell(thisProcess(cluster))
+}
