@@ -62,6 +62,11 @@ func New(o Options) (*Cluster, error) {
 	if c.keys, err = pki.Open(c.api.CertDir, clock.RealClock{}); err != nil {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)
 	}
+	if len(c.api.EtcdServers) == 0 {
+		if err := c.etcd.UseKeys(c.keys); err != nil {
+			return nil, err
+		}
+	}
 	c.manager.Options.RootCA = c.keys.Cluster().PEM()
 	if c.manager.Options.ServiceAccountKeyFile == "" {
 		c.manager.Options.ServiceAccountKeyFile = c.keys.File("sa.key")

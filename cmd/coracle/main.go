@@ -59,6 +59,7 @@ func command() *cobra.Command {
 		downCommand(),
 		statusCommand(),
 		kubectlCommand(),
+		etcdctlCommand(),
 		apiServerCommand(),
 		controllerManagerCommand(),
 		schedulerCommand(),

@@ -3,12 +3,15 @@ package component
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 )
 
@@ -30,12 +33,12 @@ func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.PeerURL, "initial-advertise-peer-urls", e.PeerURL, "URL where the other members reach this one; none is an etcd of its own")
 	fs.StringVar(&e.InitialCluster, "initial-cluster", e.InitialCluster, "all members, as name=url,name=url")
 	fs.StringVar(&e.initialState, "initial-cluster-state", e.initialState, "new makes the cluster of --initial-cluster, existing joins one that runs")
-	fs.StringVar(&e.PeerTLS.CA, "peer-trusted-ca-file", e.PeerTLS.CA, "authority of the members' certificates")
+	fs.StringVar(&e.PeerTLS.CA, "peer-trusted-ca-file", e.PeerTLS.CA, "authority of the members' certificates (default: the cluster's own, etcd-ca)")
 	fs.StringVar(&e.PeerTLS.Cert, "peer-cert-file", e.PeerTLS.Cert, "certificate of this member for the others")
 	fs.StringVar(&e.PeerTLS.Key, "peer-key-file", e.PeerTLS.Key, "key of --peer-cert-file")
-	fs.StringVar(&e.ClientURL, "listen-client-urls", e.ClientURL, "URL for etcdctl")
-	fs.StringVar(&e.ClientTLS.CA, "trusted-ca-file", e.ClientTLS.CA, "authority of etcdctl's certificate")
-	fs.StringVar(&e.ClientTLS.Cert, "cert-file", e.ClientTLS.Cert, "certificate for etcdctl")
+	fs.StringVar(&e.ClientURL, "listen-client-urls", e.ClientURL, "URL where clients beside the unix socket reach this member, with TLS")
+	fs.StringVar(&e.ClientTLS.CA, "trusted-ca-file", e.ClientTLS.CA, "authority of the clients' certificates (default: the cluster's own, etcd-ca)")
+	fs.StringVar(&e.ClientTLS.Cert, "cert-file", e.ClientTLS.Cert, "certificate of this member for clients")
 	fs.StringVar(&e.ClientTLS.Key, "key-file", e.ClientTLS.Key, "key of --cert-file")
 	fs.Int64Var(&e.QuotaBytes, "quota-backend-bytes", e.QuotaBytes, "how large the database may become; 0 is 8 GiB")
 }
@@ -55,12 +58,111 @@ func (e *Etcd) Validate() error {
 	} else if e.PeerURL != "" && !e.listed() {
 		errs = append(errs, fmt.Errorf("--etcd-arg=initial-cluster=%s: this member is missing, add %s=%s (--etcd-arg=name=NAME names it)", e.InitialCluster, e.Name, e.PeerURL))
 	}
-	for flag, text := range map[string]string{"initial-advertise-peer-urls": e.PeerURL, "listen-client-urls": e.ClientURL} {
-		if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, fmt.Errorf("--etcd-arg=%s=%s: want a URL such as https://10.0.0.1:2380", flag, text))
+	for _, given := range e.urls() {
+		if err := checkURL(given.flag, given.text); err != nil {
+			errs = append(errs, err)
+			break // the others are of the same kind
+		}
+	}
+	if e.PeerURL+e.ClientURL != "" && !memberName.MatchString(e.name()) {
+		errs = append(errs, fmt.Errorf("--etcd-arg=name=%s: want letters, digits, points and dashes", e.Name))
+	}
+	for flag, files := range map[string]etcd.TLSFiles{"peer-trusted-ca-file, peer-cert-file and peer-key-file": e.PeerTLS, "trusted-ca-file, cert-file and key-file": e.ClientTLS} {
+		if files != (etcd.TLSFiles{}) && (files.CA == "" || files.Cert == "" || files.Key == "") {
+			errs = append(errs, fmt.Errorf("--etcd-arg: %s go together: give all three, or none for the cluster's own authority", flag))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// memberName is what a member may be called, which its files are named after.
+var memberName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
+
+func (e *Etcd) name() string {
+	if e.Name == "" {
+		return etcd.DefaultName
+	}
+	return e.Name
+}
+
+type etcdURL struct{ flag, text string }
+
+// urls are all that were given, of the other members too.
+func (e *Etcd) urls() []etcdURL {
+	var all []etcdURL
+	if e.ClientURL != "" {
+		all = append(all, etcdURL{"listen-client-urls", e.ClientURL})
+	}
+	if e.PeerURL != "" {
+		all = append(all, etcdURL{"initial-advertise-peer-urls", e.PeerURL})
+	}
+	if e.InitialCluster == "" {
+		return all
+	}
+	for member := range strings.SplitSeq(e.InitialCluster, ",") {
+		_, u, _ := strings.Cut(member, "=")
+		all = append(all, etcdURL{"initial-cluster", u})
+	}
+	return all
+}
+
+// checkURL refuses everything but TLS: what can talk to etcd has all secrets
+// and every right there is.
+func checkURL(flag, text string) error {
+	u, err := url.Parse(text)
+	if err == nil && u.Scheme == "http" && u.Host != "" {
+		return fmt.Errorf("--etcd-arg=%s: %s would let everybody who reaches it read and write everything: write https://%s, for which the cluster makes certificates of its own authority, etcd-ca; on this machine use the unix socket (coracle etcdctl)", flag, text, u.Host)
+	}
+	if err != nil || u.Host == "" || u.Scheme != "https" {
+		return fmt.Errorf("--etcd-arg=%s=%s: want a URL such as https://10.0.0.1:2380", flag, text)
+	}
+	return nil
+}
+
+// UseKeys lets the etcd show certificates of the cluster's own authority where
+// it listens on TCP and was given none, and ask for them.
+func (e *Etcd) UseKeys(keys *pki.Directory) error {
+	if e.PeerURL != "" && e.PeerTLS == (etcd.TLSFiles{}) {
+		names, ips := hostOf(e.PeerURL)
+		files, err := issueEtcd(keys, pki.EtcdPeer(e.name(), names, ips))
+		if err != nil {
+			return err
+		}
+		e.PeerTLS = files
+	}
+	if e.ClientURL != "" && e.ClientTLS == (etcd.TLSFiles{}) {
+		names, ips := hostOf(e.ClientURL)
+		files, err := issueEtcd(keys, pki.EtcdServer(e.name(), names, ips))
+		if err != nil {
+			return err
+		}
+		if _, err := keys.Issue(pki.EtcdClient()); err != nil {
+			return err
+		}
+		e.ClientTLS = files
+	}
+	return nil
+}
+
+func issueEtcd(keys *pki.Directory, p pki.Profile) (etcd.TLSFiles, error) {
+	if _, err := keys.Issue(p); err != nil {
+		return etcd.TLSFiles{}, fmt.Errorf("certificate for etcd: %w", err)
+	}
+	return etcd.TLSFiles{
+		CA: keys.File(pki.EtcdAuthority + ".crt"), Cert: keys.File(p.Name + ".crt"), Key: keys.File(p.Name + ".key"),
+	}, nil
+}
+
+// hostOf is the name or address that a URL reaches.
+func hostOf(text string) (names []string, ips []net.IP) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, nil
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil {
+		return nil, []net.IP{ip}
+	}
+	return []string{u.Hostname()}, nil
 }
 
 func (e *Etcd) listed() bool {

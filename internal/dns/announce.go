@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -23,10 +24,15 @@ const (
 	managedBy        = "dns.coracle"
 )
 
+// announceAgain is how soon, and at most how late, announcing is tried again.
+func announceAgain() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: math.MaxInt32, Cap: time.Minute}
+}
+
 // announce makes the Service and this instance's EndpointSlices, tries again
 // until they are there, and takes the slices out when ctx ends.
 func (s *Server) announce(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	err := announceAgain().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		if err := s.publish(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
 			return false, nil
@@ -50,8 +56,13 @@ func (s *Server) announce(ctx context.Context) error {
 
 func (s *Server) publish(ctx context.Context) error {
 	services := s.config.Client.Kubernetes.CoreV1().Services(serviceNamespace)
-	if _, err := services.Create(ctx, s.service(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create Service %s: %w", serviceName, err)
+	// A create would ask for the Service's own address again, which is taken.
+	_, err := services.Get(ctx, serviceName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = services.Create(ctx, s.service(), metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make Service %s: %w", serviceName, err)
 	}
 	slices := s.config.Client.Kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
 	for _, want := range s.endpointSlices() {

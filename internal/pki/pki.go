@@ -8,6 +8,10 @@
 //	└─ kubelet.crt .key                   serving certificate of a kubelet
 //	front-proxy-ca.crt .key               authority of the aggregation layer
 //	└─ front-proxy-client.crt .key
+//	etcd-ca.crt .key                      authority of etcd, where it listens on TCP
+//	├─ etcd-server-NAME.crt .key          member NAME to clients
+//	├─ etcd-peer-NAME.crt .key            member NAME to the other members
+//	└─ etcd-client.crt .key               whoever may read and write everything
 //	sa.key sa.pub                         service account token keys
 //
 // A certificate in the last third of its life is renewed while running and
@@ -37,10 +41,11 @@ const (
 	checkPeriod = 10 * time.Minute
 )
 
-// Names of the two authorities.
+// Names of the authorities.
 const (
 	ClusterAuthority    = "ca"
 	FrontProxyAuthority = "front-proxy-ca"
+	EtcdAuthority       = "etcd-ca"
 )
 
 // Directory is the set of keys and certificates below one path.
@@ -52,7 +57,8 @@ type Directory struct {
 	frontProxy *Authority
 	tokenKeys  *TokenKeys
 
-	mu           sync.Mutex // guards certificates
+	mu           sync.Mutex // guards etcd and certificates
+	etcd         *Authority // nil until something of it is asked for
 	certificates map[string]*Certificate
 }
 
@@ -103,10 +109,6 @@ func (d *Directory) TokenKeys() *TokenKeys { return d.tokenKeys }
 // Run keeps it valid. A second call with the same profile name and another
 // content (a new node address, say) replaces the certificate.
 func (d *Directory) Issue(p Profile) (*Certificate, error) {
-	authority := d.cluster
-	if p.Authority == FrontProxyAuthority {
-		authority = d.frontProxy
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	unlock, err := lockDirectory(d.path)
@@ -114,6 +116,10 @@ func (d *Directory) Issue(p Profile) (*Certificate, error) {
 		return nil, err
 	}
 	defer unlock()
+	authority, err := d.authority(p.Authority)
+	if err != nil {
+		return nil, err
+	}
 	c := d.certificates[p.Name]
 	if c == nil {
 		c = &Certificate{base: d.file(p.Name), authority: authority}
@@ -123,6 +129,25 @@ func (d *Directory) Issue(p Profile) (*Certificate, error) {
 	}
 	d.certificates[p.Name] = c
 	return c, nil
+}
+
+// authority is the one of a name. That of etcd is made when it is first asked
+// for: most clusters have no use for it.
+func (d *Directory) authority(name string) (*Authority, error) {
+	switch name {
+	case FrontProxyAuthority:
+		return d.frontProxy, nil
+	case EtcdAuthority:
+		if d.etcd == nil {
+			a, err := openAuthority(d.file(EtcdAuthority), "etcd-ca", d.clock.Now())
+			if err != nil {
+				return nil, err
+			}
+			d.etcd = a
+		}
+		return d.etcd, nil
+	}
+	return d.cluster, nil
 }
 
 // Run renews what comes into the last third of its life and takes over files
@@ -143,7 +168,13 @@ func (d *Directory) Run(ctx context.Context) error {
 
 func (d *Directory) check(log klog.Logger) {
 	now := d.clock.Now()
-	for _, a := range []*Authority{d.cluster, d.frontProxy} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	authorities := []*Authority{d.cluster, d.frontProxy}
+	if d.etcd != nil {
+		authorities = append(authorities, d.etcd)
+	}
+	for _, a := range authorities {
 		if renewed, err := a.renew(now); err != nil {
 			log.Error(err, "Cannot renew the authority, trying again", "authority", a.base)
 		} else if renewed {
@@ -153,8 +184,6 @@ func (d *Directory) check(log klog.Logger) {
 	if err := d.tokenKeys.reload(); err != nil {
 		log.Error(err, "Cannot read the replaced token keys, keeping the former ones")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	unlock, err := lockDirectory(d.path)
 	if err != nil {
 		log.Error(err, "Cannot look after the certificates, trying again", "directory", d.path)

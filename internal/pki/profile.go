@@ -46,6 +46,25 @@ func APIServerKubeletClient() Profile {
 		Organization: []string{KubeletAPIAdmin}, Client: true}
 }
 
+// EtcdServer is what a member of etcd shows to clients that reach it at hosts.
+func EtcdServer(member string, names []string, ips []net.IP) Profile {
+	return Profile{Name: "etcd-server-" + member, Authority: EtcdAuthority, CommonName: member,
+		DNSNames: distinct(append([]string{"localhost"}, names...)),
+		IPs:      distinctIPs(append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, ips...)), Server: true}
+}
+
+// EtcdPeer is what a member of etcd shows to the other members.
+func EtcdPeer(member string, names []string, ips []net.IP) Profile {
+	return Profile{Name: "etcd-peer-" + member, Authority: EtcdAuthority, CommonName: member,
+		DNSNames: distinct(append([]string{"localhost"}, names...)),
+		IPs:      distinctIPs(append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, ips...)), Server: true, Client: true}
+}
+
+// EtcdClient is what clients show to etcd: whoever has it has all objects.
+func EtcdClient() Profile {
+	return Profile{Name: "etcd-client", Authority: EtcdAuthority, CommonName: "etcd-client", Client: true}
+}
+
 // FrontProxyClient is what the API server shows to aggregated API servers.
 func FrontProxyClient() Profile {
 	return Profile{Name: "front-proxy-client", Authority: FrontProxyAuthority, CommonName: "front-proxy-client", Client: true}

@@ -61,6 +61,9 @@ const (
 	singlePeer          = "http://localhost:2380" // a name only: nothing listens
 )
 
+// DefaultName is what a member is called that was given no name.
+const DefaultName = "coracle"
+
 // Embedded is a store in an etcd that runs inside this process.
 type Embedded struct {
 	*Store
@@ -138,7 +141,7 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	ec.Dir = c.Dir
 	ec.Name = c.Name
 	if ec.Name == "" {
-		ec.Name = "coracle"
+		ec.Name = DefaultName
 	}
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(logger, ends.options()...))
 	ec.EnableGRPCGateway = false

@@ -1,0 +1,71 @@
+package component
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/pki"
+)
+
+// etcdOf is an etcd with the arguments of up's --etcd-arg.
+func etcdOf(t *testing.T, arguments ...string) *Etcd {
+	t.Helper()
+	e, fs := NewEtcd(t.TempDir()), pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	e.AddFlags(fs)
+	if err := Set("etcd", fs, arguments); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestEtcdRefusesTCPWithoutTLS(t *testing.T) {
+	for _, arguments := range [][]string{
+		{"listen-client-urls=http://127.0.0.1:2379"},
+		{"name=a", "initial-advertise-peer-urls=http://127.0.0.1:1", "initial-cluster=a=http://127.0.0.1:1"},
+		{"name=a", "initial-advertise-peer-urls=https://127.0.0.1:1", "initial-cluster=a=https://127.0.0.1:1,b=http://127.0.0.1:2"},
+		{"listen-client-urls=unix:///tmp/open.sock"},
+		{"listen-client-urls=https://127.0.0.1:2379", "trusted-ca-file=/ca.crt"},
+		{"listen-client-urls=https://127.0.0.1:2379", "name=../../ca"},
+	} {
+		err := etcdOf(t, arguments...).Validate()
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v, want one line that says what to do", arguments, err)
+		}
+	}
+}
+
+// Where an etcd listens on TCP and was given no certificates, it has those of
+// the cluster's own authority for etcd, which no other certificate comes from.
+func TestEtcdUsesKeysOfTheCluster(t *testing.T) {
+	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := etcdOf(t)
+	if err := alone.UseKeys(keys); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(keys.File("etcd-ca.key")); !os.IsNotExist(err) {
+		t.Errorf("an etcd that nobody reaches by TCP has an authority: %v", err)
+	}
+	e := etcdOf(t, "name=m1", "listen-client-urls=https://127.0.0.1:2379",
+		"initial-advertise-peer-urls=https://10.0.0.1:2380", "initial-cluster=m1=https://10.0.0.1:2380")
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.UseKeys(keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{e.ClientTLS.CA, e.ClientTLS.Cert, e.ClientTLS.Key, e.PeerTLS.CA, e.PeerTLS.Cert, e.PeerTLS.Key, keys.File("etcd-client.key")} {
+		if info, err := os.Stat(file); err != nil || strings.HasSuffix(file, ".key") && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	if e.ClientTLS.CA != keys.File("etcd-ca.crt") {
+		t.Errorf("clients are asked for certificates of %s", e.ClientTLS.CA)
+	}
+}
