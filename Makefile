@@ -14,7 +14,8 @@ up: build bundle
 	@$(ROOT) examples/run.sh
 
 down:
-	@if [ -x $(BIN)/coracle ]; then $(ROOT) $(BIN)/coracle down; else $(MAKE) --no-print-directory build && $(ROOT) $(BIN)/coracle down; fi
+	@[ -x $(BIN)/coracle ] || $(MAKE) --no-print-directory build
+	@$(ROOT) $(BIN)/coracle down --yes
 
 build:
 	@mkdir -p $(BIN)

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
@@ -17,6 +20,7 @@ import (
 
 func downCommand() *cobra.Command {
 	var name, dataDir string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:     "down",
 		Short:   "Take a cluster away without a trace, its data included",
@@ -37,10 +41,11 @@ func downCommand() *cobra.Command {
 					return nil
 				}
 			}
-			return down(cmd.Context(), registry, name)
+			return down(cmd.Context(), registry, name, yes)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "coracle", "name of the cluster")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, for scripts")
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "take away the cluster that has its data there, whatever its name")
 	return cmd
 }
@@ -64,7 +69,7 @@ func inDirectory(registry host.Registry, dir string) (host.Record, error) {
 	return host.Record{}, nil
 }
 
-func down(ctx context.Context, registry host.Registry, name string) error {
+func down(ctx context.Context, registry host.Registry, name string, yes bool) error {
 	rec, err := registry.Get(name)
 	if errors.Is(err, host.ErrNoCluster) {
 		fmt.Printf("Nothing to take down: no cluster %s is on this machine.\n", name)
@@ -74,6 +79,9 @@ func down(ctx context.Context, registry host.Registry, name string) error {
 		return err
 	}
 	if err := host.RefuseForeignMounts(rec.DataDir); err != nil {
+		return err
+	}
+	if err := agreed(rec, yes); err != nil {
 		return err
 	}
 	started := time.Now()
@@ -96,6 +104,39 @@ func down(ctx context.Context, registry host.Registry, name string) error {
 		fmt.Printf("In %s stays what is not the cluster's: %s\n", rec.DataDir, strings.Join(left, ", "))
 	}
 	return nil
+}
+
+// agreed asks whether a cluster's data may go, and names them.
+func agreed(rec host.Record, yes bool) error {
+	if _, err := os.Stat(rec.DataDir); yes || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	what := "all objects in " + rec.DataDir
+	if len(rec.EtcdServers) > 0 {
+		what = "its keys in " + rec.DataDir + ", not the objects in " + strings.Join(rec.EtcdServers, ", ") + ","
+	}
+	if !rec.ControlOnly {
+		what += ", its containers and their volumes"
+	}
+	what += " and context " + rec.Name + " of " + rec.Kubeconfig
+	if !terminal(os.Stdin) {
+		return fmt.Errorf("cluster %s goes for good with down: %s; say so with coracle down --name=%s --yes, or keep it with coracle stop --name=%s", rec.Name, what, rec.Name, rec.Name)
+	}
+	fmt.Printf("Cluster %s goes for good: %s. Take it down? [y/N] ", rec.Name, what)
+	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 100)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return fmt.Errorf("cluster %s was left as it is", rec.Name)
+	}
+	return nil
+}
+
+// terminal reports whether somebody can answer there.
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // stopPatience is how long a cluster may take to end by itself.
@@ -135,7 +176,7 @@ func takeAway(ctx context.Context, registry host.Registry, rec host.Record, remo
 	runDir := host.RunDir(rec.Name)
 	err := errors.Join(
 		host.UnmountOwn(rec.DataDir, runDir),
-		registry.Locked(ctx, func() error { return host.RemoveContext(rec.Kubeconfig, rec.Name, rec.PreviousCtx) }),
+		registry.Locked(ctx, func() error { return host.RemoveContext(ctx, rec.Kubeconfig, rec.Name, rec.Merged) }),
 	)
 	if err != nil { // what is still mounted must not be removed
 		return err

@@ -61,7 +61,7 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name); err != nil {
 		return nil, err
 	}
-	if err := p.keep(f, registry, all, rec); err != nil {
+	if err := p.keep(ctx, f, registry, all, rec); err != nil {
 		if p.claim.New() {
 			err = errors.Join(err, p.claim.Abandon())
 		}
@@ -102,7 +102,7 @@ func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.
 
 // keep settles the settings, checks that this machine can carry the cluster,
 // and writes them with the cluster's record.
-func (p *prepared) keep(f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
+func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
 	kept, err := p.kept(f)
 	if err != nil {
 		return err
@@ -128,10 +128,37 @@ func (p *prepared) keep(f *upFlags, registry host.Registry, all []host.Record, r
 		}
 	}
 	p.settings, p.record = settings, recordOf(settings, rec)
+	if rec.Kubeconfig == "" { // the record was lost, or there was none
+		rec.Kubeconfig = kept.Kubeconfig
+	}
+	if err := moveContext(ctx, rec, &p.record); err != nil {
+		return err
+	}
 	if err := settings.Write(); err != nil {
 		return err
 	}
 	return registry.Put(p.record)
+}
+
+// moveContext sees to it that a context of the cluster's name is the cluster's:
+// one that is there before the cluster is somebody else's, and one in a file
+// that the cluster no longer uses is taken out.
+func moveContext(ctx context.Context, before host.Record, now *host.Record) error {
+	if before.Kubeconfig == now.Kubeconfig {
+		return nil
+	}
+	taken, err := host.HasContext(now.Kubeconfig, now.Name)
+	if err != nil {
+		return err
+	}
+	if taken {
+		return fmt.Errorf("%s has a context, cluster or user %s already, which is not this cluster's: choose another --name or --kubeconfig, or take it out with kubectl config unset {contexts,clusters,users}.%s", now.Kubeconfig, now.Name, now.Name)
+	}
+	if before.Kubeconfig == "" {
+		return nil
+	}
+	now.Merged = host.Merged{}
+	return host.RemoveContext(ctx, before.Kubeconfig, before.Name, before.Merged)
 }
 
 // kept are the settings in the data directory; of a new cluster, only where it is.
@@ -198,7 +225,7 @@ func (f *upFlags) possible(s host.Settings) error {
 // recordOf says on this machine where a cluster is.
 func recordOf(s host.Settings, before host.Record) host.Record {
 	return host.Record{
-		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, PreviousCtx: before.PreviousCtx,
+		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, Merged: before.Merged,
 		Server:  "https://" + net.JoinHostPort(reachable(s.BindAddress), fmt.Sprint(s.Ports.Secure)),
 		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, ExternalCRI: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
 		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,

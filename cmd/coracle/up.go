@@ -216,17 +216,15 @@ func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s 
 		return failedStart(err)
 	case <-c.APIReady():
 	}
-	var previous string
+	merged := host.Merged{}
 	err = registry.Locked(ctx, func() (err error) {
-		previous, err = host.MergeContext(rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
+		merged, err = host.MergeContext(ctx, rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
 		return err
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), stop(cancel, ended))
 	}
-	if previous != "" {
-		rec.PreviousCtx = previous
-	}
+	rec.Merged = rec.Merged.Then(merged)
 	if err := registry.Put(rec); err != nil {
 		return errors.Join(err, stop(cancel, ended))
 	}

@@ -27,7 +27,7 @@ type Record struct {
 	Slot          int       `json:"slot"` // sets the default ports and address ranges
 	DataDir       string    `json:"dataDir"`
 	Kubeconfig    string    `json:"kubeconfig"`           // the file the context was merged into
-	PreviousCtx   string    `json:"previousContext"`      // the context to make current again
+	Merged        Merged    `json:"merged"`               // what that changed
 	PID           int       `json:"pid"`                  // of the process, 0 when none
 	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
 	Server        string    `json:"server"`               // URL of the API server

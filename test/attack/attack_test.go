@@ -174,7 +174,7 @@ func (c *cluster) coracle(arguments ...string) (string, error) {
 
 // down takes the cluster away with its folder.
 func (c *cluster) down() error {
-	if out, err := c.coracle("down", "--name="+c.name); err != nil {
+	if out, err := c.coracle("down", "--yes", "--name="+c.name); err != nil {
 		return fmt.Errorf("coracle down --name=%s: %w\n%s", c.name, err, out)
 	}
 	return os.RemoveAll(c.dir)

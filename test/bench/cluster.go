@@ -63,7 +63,7 @@ func (c *cluster) connect(kubeconfig string) error {
 
 // down takes the cluster and its files away.
 func (c *cluster) down() error {
-	out, err := exec.Command(c.binary, "down", "--name="+c.name).CombinedOutput()
+	out, err := exec.Command(c.binary, "down", "--yes", "--name="+c.name).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("take cluster %s down: %w\n%s", c.name, err, out)
 	}

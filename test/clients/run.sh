@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 work=$(mktemp -d)
 name=clients-$$
 finish() {
-	"$coracle" down --name="$name" >/dev/null || true
+	"$coracle" down --yes --name="$name" >/dev/null || true
 	rm -rf "$work"
 }
 trap finish EXIT

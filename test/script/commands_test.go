@@ -228,12 +228,10 @@ func noresidue(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// etcdport puts the client port of a cluster's own etcd into a variable:
-// etcdport VARIABLE CLUSTER.
-func etcdport(ts *testscript.TestScript, neg bool, args []string) {
-	record, err := host.NewRegistry(host.Root).Get(args[1])
-	ts.Check(err)
-	ts.Setenv(args[0], strconv.Itoa(host.DefaultsOf(record.Name, record.Slot).EtcdPort))
+// etcdsocket puts the URL of a cluster's own etcd into a variable:
+// etcdsocket VARIABLE CLUSTER.
+func etcdsocket(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Setenv(args[0], "unix://"+host.EtcdSocket(args[1]))
 }
 
 // nodeport asks a Service's node port at the node's address until it answers:

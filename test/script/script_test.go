@@ -55,7 +55,7 @@ func TestSessions(t *testing.T) {
 					tell(t, binary, name, home)
 				}
 				for _, n := range []string{name, name + "-2", name + "-3"} {
-					down := exec.Command(binary, "down", "--name="+n)
+					down := exec.Command(binary, "down", "--yes", "--name="+n)
 					down.Env = append(os.Environ(), "HOME="+home)
 					if out, err := down.CombinedOutput(); err != nil {
 						t.Errorf("down %s: %v\n%s", n, err, out)
@@ -75,7 +75,7 @@ func TestSessions(t *testing.T) {
 			"createkilled": createkilled,
 			"acknowledged": acknowledged,
 			"noresidue":    noresidue,
-			"etcdport":     etcdport,
+			"etcdsocket":   etcdsocket,
 			"nodeport":     nodeport,
 			"affinity":     affinity,
 			"different":    different,

@@ -1,0 +1,122 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func oursNamed(name string) *clientcmdapi.Config {
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:6443"}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: "secret"}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return c
+}
+
+const theirs = `apiVersion: v1
+kind: Config
+current-context: theirs
+contexts:
+- name: theirs
+  context: {cluster: theirs, user: theirs}
+clusters:
+- name: theirs
+  cluster: {server: "https://example.org", certificate-authority: relative/ca.crt}
+users:
+- name: theirs
+  user: {token: abc}
+`
+
+// A kubeconfig that everybody could read is its owner's alone before the admin
+// key is in it; a link to it stays one.
+func TestMergeContextClosesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "real"), filepath.Join(dir, "config")
+	if err := os.WriteFile(file, []byte(theirs), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = 1234
+		if err := os.Chown(file, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("real", link); err != nil {
+		t.Fatal(err)
+	}
+	m, err := MergeContext(t.Context(), link, "a", oursNamed("a"))
+	if err != nil || m.Previous != "theirs" || len(m.Made) > 0 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	info, err := os.Lstat(file)
+	if err != nil || info.Mode().Perm() != 0o600 || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
+		t.Errorf("the file is %v of user %d, %v", info.Mode(), info.Sys().(*syscall.Stat_t).Uid, err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is %v, %v", info, err)
+	}
+	if err := RemoveContext(t.Context(), link, "a", m); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(link)
+	if err != nil || !strings.Contains(string(raw), "current-context: theirs") || strings.Contains(string(raw), "secret") || !strings.Contains(string(raw), "relative/ca.crt") {
+		t.Errorf("taken out again, the file is %s, %v", raw, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// Only what was made for the context goes with it.
+func TestRemoveContextLeavesWhatWasThere(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kube", "sub", "config")
+	if err := os.Mkdir(filepath.Join(dir, "kube"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := MergeContext(t.Context(), file, "a", oursNamed("a"))
+	if err != nil || len(m.Made) != 2 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if err := RemoveContext(t.Context(), file, "a", m); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "kube")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = MergeContext(t.Context(), empty, "a", oursNamed("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveContext(t.Context(), empty, "a", m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(empty); err != nil {
+		t.Errorf("a file that was there before is gone: %v", err)
+	}
+}
+
+func TestDefaultKubeconfig(t *testing.T) {
+	t.Setenv("HOME", "/home/u")
+	t.Setenv("KUBECONFIG", "")
+	if got := DefaultKubeconfig(); got != "/home/u/.kube/config" {
+		t.Error(got)
+	}
+	t.Setenv("KUBECONFIG", ":/one:/two")
+	if got := DefaultKubeconfig(); got != "/one" {
+		t.Error(got)
+	}
+}
