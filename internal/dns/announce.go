@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -57,8 +58,8 @@ func (s *Server) announce(ctx context.Context) error {
 func (s *Server) publish(ctx context.Context) error {
 	services := s.config.Client.Kubernetes.CoreV1().Services(serviceNamespace)
 	// A create would ask for the Service's own address again, which is taken.
-	_, err := services.Get(ctx, serviceName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	there, err := services.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, serviceName).String()})
+	if err == nil && len(there.Items) == 0 {
 		_, err = services.Create(ctx, s.service(), metav1.CreateOptions{})
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {

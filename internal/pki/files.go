@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -43,17 +44,46 @@ func writeFile(path string, content []byte, mode os.FileMode, durable bool) erro
 	return nil
 }
 
-// lockDirectory keeps other processes from making keys in the directory.
+// lockDirectory keeps other processes from making keys in the directory. The
+// lock is a file that only its owner can open: anybody who can read a
+// directory could lock that, and keep a cluster from starting.
 func lockDirectory(path string) (unlock func(), err error) {
-	dir, err := os.Open(path)
+	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), dir.Close())
+	err = lock.Chmod(0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), lock.Close())
 	}
 	// Closing the file gives up the lock.
-	return func() { _ = dir.Close() }, nil
+	return func() { _ = lock.Close() }, nil
+}
+
+// closeKeys takes from others the rights to keys and kubeconfigs in a
+// directory, which may have been copied there.
+func closeKeys(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".key" && ext != ".kubeconfig" {
+			continue
+		}
+		info, err := e.Info()
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+			err = os.Chmod(filepath.Join(dir, e.Name()), info.Mode().Perm()&0o700)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func newKey(path string, durable bool) (crypto.Signer, error) {

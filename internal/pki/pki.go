@@ -74,6 +74,9 @@ func Open(path string, c clock.Clock) (*Directory, error) {
 		return nil, err
 	}
 	defer unlock()
+	if err := closeKeys(path); err != nil {
+		return nil, fmt.Errorf("close the keys to others: %w", err)
+	}
 	d := &Directory{path: path, clock: c, certificates: map[string]*Certificate{}}
 	if d.cluster, err = openAuthority(d.file(ClusterAuthority), "kubernetes", c.Now()); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -170,7 +171,7 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 // listenForClients listens on a unix socket that nobody else can open, and on
 // TCP only with TLS, which clients need a certificate for.
 func (c Config) listenForClients(ec *embed.Config) error {
-	if err := os.MkdirAll(filepath.Dir(c.socket()), 0o700); err != nil {
+	if err := makeSocketFolder(filepath.Dir(c.socket())); err != nil {
 		return fmt.Errorf("etcd: make the folder of the socket: %w", err)
 	}
 	if err := setURLs(&ec.ListenClientUrls, &ec.AdvertiseClientUrls, "unix://"+c.socket()); err != nil {
@@ -187,6 +188,18 @@ func (c Config) listenForClients(ec *embed.Config) error {
 	ec.AdvertiseClientUrls = []url.URL{*u}
 	ec.ClientTLSInfo = c.ClientTLS.info()
 	return nil
+}
+
+// makeSocketFolder makes a folder that nobody else can enter. Those above it
+// may be passed through by others: containers' root directories are there too.
+func makeSocketFolder(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
 }
 
 func (c Config) socket() string {

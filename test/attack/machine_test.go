@@ -1,0 +1,275 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-io/coracle/internal/host"
+)
+
+// nobody is another user of the same machine, without rights.
+const nobody = 65534
+
+// asNobody runs a program as another user of this machine.
+func asNobody(ctx context.Context, program string, arguments ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, arguments...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return cmd
+}
+
+// TestAnotherUserOpensNoFile: keys, objects, logs, kubeconfigs and volumes are
+// closed to other users of the machine, in folders that these can enter.
+func TestAnotherUserOpensNoFile(t *testing.T) {
+	c := machine(t)
+	for _, dir := range []string{c.data, host.RunDir(c.name), host.Root} {
+		found, _ := asNobody(t.Context(), "find", dir, "-readable", "(", "-type", "f", "-o", "-type", "d", ")").Output() // fails where it may not look
+		if len(found) > 0 {
+			t.Errorf("another user can read in %s:\n%s", dir, found)
+		}
+		found, _ = asNobody(t.Context(), "find", dir, "-writable").Output()
+		if len(found) > 0 {
+			t.Errorf("another user can write in %s:\n%s", dir, found)
+		}
+	}
+	if out, err := asNobody(t.Context(), "cat", c.kubeconfig).CombinedOutput(); err == nil {
+		t.Errorf("another user reads the admin's kubeconfig:\n%s", out)
+	}
+}
+
+// TestAnotherUserConnectsToNoSocket: etcd, containerd and its shims answer on
+// unix sockets that other users cannot open.
+func TestAnotherUserConnectsToNoSocket(t *testing.T) {
+	c := machine(t)
+	raw, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sockets []string
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if path := fields[len(fields)-1]; strings.Contains(path, "/"+c.name+"/") || strings.Contains(path, c.data) {
+			sockets = append(sockets, path)
+		}
+	}
+	if !slices.Contains(sockets, host.EtcdSocket(c.name)) {
+		t.Fatalf("etcd does not listen at %s but at %v", host.EtcdSocket(c.name), sockets)
+	}
+	for _, socket := range slices.Compact(slices.Sorted(slices.Values(sockets))) {
+		// curl fails with 7 where it cannot connect, and otherwise later.
+		err := asNobody(t.Context(), "curl", "-s", "--max-time", "5", "--unix-socket", socket, "http://localhost/").Run()
+		var exit *exec.ExitError
+		if !asExit(err, &exit) || exit.ExitCode() != 7 {
+			t.Errorf("another user connects to %s: curl ended with %v", socket, err)
+		}
+	}
+}
+
+func asExit(err error, exit **exec.ExitError) bool {
+	e, ok := err.(*exec.ExitError) //nolint:errorlint // of exec alone
+	*exit = e
+	return ok
+}
+
+// TestAnotherUserFindsNoOpenPort: what a cluster listens on is known, port by
+// port, with what it tells somebody without credentials. A listener that is
+// not in this list is a new door.
+func TestAnotherUserFindsNoOpenPort(t *testing.T) {
+	c := machine(t)
+	settings, err := host.ReadSettings(c.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := settings.Ports
+	type door struct {
+		path string // what somebody would like to read there
+		code int    // 0: nothing of HTTP is there
+	}
+	known := map[int]door{
+		p.Secure:         {"/api/v1/secrets", http.StatusForbidden},
+		p.Manager:        {"/metrics", http.StatusForbidden},
+		p.Scheduler:      {"/metrics", http.StatusForbidden},
+		p.Kubelet:        {"/pods", http.StatusUnauthorized},
+		p.KubeletHealthz: {"/pods", http.StatusNotFound},
+		p.ProxyHealthz:   {"/configz", http.StatusNotFound},
+		p.ProxyMetrics:   {"/debug/pprof/heap", http.StatusNotFound},
+		p.DNS:            {},
+	}
+	for port, by := range listeners(t, c) {
+		d, ok := known[port]
+		switch {
+		case ok && d.code == 0:
+		case ok:
+			if got := plainGet(t, port, d.path); got != d.code {
+				t.Errorf("port %d (%s) answers %s with %d, want %d", port, by, d.path, got, d.code)
+			}
+		case by == "containerd":
+			// The streams of exec and attach: their paths are random and good
+			// for one use, told to the kubelet alone.
+			if got := plainGet(t, port, "/exec/guess"); got != http.StatusNotFound {
+				t.Errorf("port %d (%s) answers a guessed stream with %d", port, by, got)
+			}
+		default:
+			t.Errorf("%s listens on port %d, which is not known here", by, port)
+		}
+	}
+}
+
+// plainGet asks a port of this machine as another user does, by HTTPS or HTTP.
+func plainGet(t *testing.T, port int, path string) int {
+	t.Helper()
+	for _, scheme := range []string{"https", "http"} {
+		out, err := asNobody(t.Context(), "curl", "-sk", "--max-time", "5", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, port, path)).Output()
+		if code, convErr := strconv.Atoi(string(out)); err == nil && convErr == nil && code != 0 {
+			return code
+		}
+	}
+	t.Errorf("port %d does not answer", port)
+	return 0
+}
+
+// listeners are the TCP ports that the cluster's processes listen on.
+func listeners(t *testing.T, c *cluster) map[int]string {
+	t.Helper()
+	inodes := map[string]string{}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range processes {
+		line, err := os.ReadFile(filepath.Join(process, "cmdline"))
+		if err != nil || !bytes.Contains(line, []byte(c.name)) && !bytes.Contains(line, []byte(c.data)) {
+			continue
+		}
+		program := filepath.Base(string(bytes.SplitN(line, []byte{0}, 2)[0]))
+		descriptors, err := os.ReadDir(filepath.Join(process, "fd"))
+		if err != nil {
+			continue // it ended
+		}
+		for _, d := range descriptors {
+			if target, err := os.Readlink(filepath.Join(process, "fd", d.Name())); err == nil {
+				inodes[target] = program
+			}
+		}
+	}
+	ports := map[int]string{}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		raw, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			fields := strings.Fields(line)
+			const listen = "0A"
+			if len(fields) < 10 || fields[3] != listen {
+				continue
+			}
+			if by, ours := inodes["socket:["+fields[9]+"]"]; ours {
+				_, hex, _ := strings.Cut(fields[1], ":")
+				port, err := strconv.ParseUint(hex, 16, 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ports[int(port)] = by
+			}
+		}
+	}
+	if len(ports) < 3 {
+		t.Fatalf("found only %v: this test is blind", ports)
+	}
+	return ports
+}
+
+// TestAnotherUserLocksNothing: locks that any user can have keep no cluster
+// from being started, told or taken down.
+func TestAnotherUserLocksNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	locked := []string{filepath.Dir(host.Root), "/run", "/tmp"}
+	for _, dir := range locked {
+		cmd := asNobody(ctx, "flock", "--nonblock", dir, "sh", "-c", "echo locked; exec cat")
+		in, out := hold(t, cmd)
+		defer func() { _ = in.Close() }()
+		if line := make([]byte, 6); readFull(out, line) != nil || string(line) != "locked" {
+			t.Fatalf("cannot lock %s", dir)
+		}
+	}
+	began := time.Now()
+	c := own(t, "--nodes=0")
+	if out, err := c.coracle("status", "--name="+c.name); err != nil {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("the start took %v", took)
+	}
+}
+
+// hold starts a program that lasts as long as its input.
+func hold(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, io.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	return in, out
+}
+
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	return err
+}
+
+// TestSuspendedClusterIsNotCalledUp: a process that is not allowed to run does
+// not answer; status and up say so in bounded time.
+func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
+	c := own(t, "--nodes=0")
+	rec, err := c.record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(rec.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(rec.PID, syscall.SIGCONT) }()
+	for _, command := range []string{"status", "up"} {
+		began := time.Now()
+		out, err := c.coracle(command, "--name="+c.name)
+		if err == nil || !strings.Contains(out, "does not answer") {
+			t.Errorf("%s of a suspended cluster: %v\n%s", command, err, out)
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("%s took %v", command, took)
+		}
+	}
+}
+
+// machine is the cluster with a node, in a folder that other users can enter,
+// as a data directory may be.
+func machine(t *testing.T) *cluster {
+	t.Helper()
+	c := node(t)
+	if err := os.Chmod(c.dir, 0o755); err != nil { //nolint:gosec // that is what is tried
+		t.Fatal(err)
+	}
+	return c
+}
