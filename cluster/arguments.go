@@ -29,6 +29,11 @@ func (c *Cluster) parseArguments() error {
 	c.api.SecurePort = o.Ports.Secure
 	c.api.EtcdServers = o.EtcdServers
 	c.api.ServiceClusterIPRange = o.ServiceCIDR
+	if o.NodePorts != "" {
+		if err := c.api.ServiceNodePortRange.Set(o.NodePorts); err != nil {
+			return fmt.Errorf("NodePorts %s: %w", o.NodePorts, err)
+		}
+	}
 	c.api.CertDir = filepath.Join(o.DataDir, "pki")
 	if !o.WithoutNode { // this node's kubelet serves with a certificate of the cluster's authority
 		c.api.KubeletCAFile = filepath.Join(c.api.CertDir, pki.ClusterAuthority+".crt")

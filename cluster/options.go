@@ -56,6 +56,7 @@ type Options struct {
 	Ports       Ports
 	ServiceCIDR string // "" is 10.96.0.0/16
 	ClusterCIDR string // "" is 10.244.0.0/16
+	NodePorts   string // "" is 30000-32767
 
 	// InMemory keeps objects in memory instead of etcd: nothing survives.
 	InMemory bool

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,7 +48,17 @@ func runInherited(ctx context.Context, f *upFlags, registry host.Registry) error
 	if err != nil {
 		return err
 	}
-	return runCluster(ctx, registry, rec, settings)
+	log, err := host.OpenLog(host.LogFile(f.dataDir), toStandardOutput)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	return runCluster(ctx, registry, rec, settings, log)
+}
+
+// toStandardOutput lets what is printed, as by a crash, go to a file.
+func toStandardOutput(f *os.File) error {
+	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
 // reporter returns where progress goes, and what ends the reporting.
@@ -67,10 +76,10 @@ func reporter() (report func(string), done func()) {
 // prints its progress until it is ready.
 func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 	rec := p.record
-	logFile := filepath.Join(rec.DataDir, "coracle.log")
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	logFile := host.LogFile(rec.DataDir)
+	log, err := host.OpenLog(logFile, nil)
 	if err != nil {
-		return startError{fmt.Errorf("write the log (choose another place with --data-dir): %w", err)}
+		return startError{err}
 	}
 	defer func() { _ = log.Close() }()
 	r, w, err := os.Pipe()
@@ -84,7 +93,7 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 	}
 	cmd := exec.Command(exe, "up", "--name="+rec.Name, "--data-dir="+rec.DataDir, "--foreground")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", progressEnv, progressFD))
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr = log.File(), log.File()
 	cmd.ExtraFiles = []*os.File{w, p.claim.Lock.File()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	started := time.Now()

@@ -34,7 +34,7 @@ func clusterOptions(s host.Settings) (cluster.Options, error) {
 	return cluster.Options{
 		Name: s.Name, DataDir: s.DataDir, BundleDir: s.Bundle, BindAddress: s.BindAddress, NodeName: s.NodeName,
 		EtcdSocket:  host.EtcdSocket(s.Name),
-		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, EtcdServers: s.EtcdServers,
+		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePorts, EtcdServers: s.EtcdServers,
 		WithoutNode: s.Nodes == 0, ContainerRuntimeEndpoint: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
 		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, Ports: cluster.Ports(s.Ports), LogLevels: levels,
 		APIServerArgs: s.APIServerArgs, ControllerManagerArgs: s.ControllerManagerArgs, SchedulerArgs: s.SchedulerArgs,
@@ -116,6 +116,9 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 		return err
 	}
 	if err := complete(&settings, all); err != nil {
+		return err
+	}
+	if err := errors.Join(host.CheckRanges(settings, all), host.CheckNodePorts(settings, all)); err != nil {
 		return err
 	}
 	if err := f.possible(settings); err != nil {
@@ -228,7 +231,7 @@ func recordOf(s host.Settings, before host.Record) host.Record {
 		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, Merged: before.Merged,
 		Server:  "https://" + net.JoinHostPort(reachable(s.BindAddress), fmt.Sprint(s.Ports.Secure)),
 		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, ExternalCRI: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
-		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,
+		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePortRange(), EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,
 		BundleDir: s.Bundle, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -136,7 +137,7 @@ func up(ctx context.Context, f *upFlags) error {
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
 	if f.foreground {
-		err = runCluster(ctx, registry, p.record, p.settings)
+		err = runCluster(ctx, registry, p.record, p.settings, os.Stderr)
 	} else {
 		err = upInBackground(ctx, f, p)
 	}
@@ -181,14 +182,14 @@ func bundleBesideBinary() (string, error) {
 }
 
 // runCluster runs the cluster in this process until ctx ends.
-func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s host.Settings) error {
+func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s host.Settings, log io.Writer) error {
 	report, done := reporter()
 	defer done()
 	o, err := clusterOptions(s)
 	if err != nil {
 		return startError{err}
 	}
-	o.Log, o.Progress = os.Stderr, report
+	o.Log, o.Progress = log, report
 	c, err := cluster.New(o)
 	if err != nil {
 		return startError{err}

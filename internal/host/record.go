@@ -37,6 +37,7 @@ type Record struct {
 	CNIConfDir    string    `json:"cniConfDir,omitzero"`  // of that runtime, where this cluster's network is written
 	ServiceCIDR   string    `json:"serviceCIDR"`
 	ClusterCIDR   string    `json:"clusterCIDR"`
+	NodePorts     string    `json:"nodePorts"`
 	BundleDir     string    `json:"bundleDir"` // of the container runtime
 	Started       time.Time `json:"started"`
 	BinaryVersion string    `json:"binaryVersion"`

@@ -67,6 +67,7 @@ type Settings struct {
 	Ports       Ports  `json:"ports"`
 	ServiceCIDR string `json:"serviceCIDR"`
 	ClusterCIDR string `json:"clusterCIDR"`
+	NodePorts   string `json:"nodePorts"` // range of Services' ports on nodes
 
 	EtcdServers []string `json:"etcdServers,omitzero"` // none is an embedded etcd
 
@@ -208,6 +209,11 @@ func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
 	}
 	text(&s.NFTable, d.NFTable)
 	text(&s.CgroupRoot, d.Cgroup)
+	if s.NodePorts == "" {
+		if s.NodePorts = nodePortsOf(s.Slot); s.Nodes == 0 { // it opens none here
+			s.NodePorts = upstreamNodePorts
+		}
+	}
 	text(&s.ServiceCIDR, d.ServiceCIDR)
 	text(&s.ClusterCIDR, d.ClusterCIDR)
 	text(&s.NodeName, nodeName)

@@ -144,22 +144,14 @@ func plainGet(t *testing.T, port int, path string) int {
 func listeners(t *testing.T, c *cluster) map[int]string {
 	t.Helper()
 	inodes := map[string]string{}
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, process := range processes {
-		line, err := os.ReadFile(filepath.Join(process, "cmdline"))
-		if err != nil || !bytes.Contains(line, []byte(c.name)) && !bytes.Contains(line, []byte(c.data)) {
-			continue
-		}
-		program := filepath.Base(string(bytes.SplitN(line, []byte{0}, 2)[0]))
-		descriptors, err := os.ReadDir(filepath.Join(process, "fd"))
+	for pid, program := range processes(t, c) {
+		folder := fmt.Sprintf("/proc/%d/fd", pid)
+		descriptors, err := os.ReadDir(folder)
 		if err != nil {
 			continue // it ended
 		}
 		for _, d := range descriptors {
-			if target, err := os.Readlink(filepath.Join(process, "fd", d.Name())); err == nil {
+			if target, err := os.Readlink(filepath.Join(folder, d.Name())); err == nil {
 				inodes[target] = program
 			}
 		}
@@ -190,6 +182,28 @@ func listeners(t *testing.T, c *cluster) map[int]string {
 		t.Fatalf("found only %v: this test is blind", ports)
 	}
 	return ports
+}
+
+// processes are the programs of a cluster, by process id.
+func processes(t *testing.T, c *cluster) map[int]string {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]string{}
+	for _, path := range lines {
+		line, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(line, []byte(c.name)) && !bytes.Contains(line, []byte(c.data)) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[pid] = filepath.Base(string(bytes.SplitN(line, []byte{0}, 2)[0]))
+	}
+	return found
 }
 
 // TestAnotherUserLocksNothing: locks that any user can have keep no cluster
@@ -243,14 +257,12 @@ func readFull(r io.Reader, b []byte) error {
 // not answer; status and up say so in bounded time.
 func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
 	c := own(t, "--nodes=0")
-	rec, err := c.record()
-	if err != nil {
-		t.Fatal(err)
+	for pid := range processes(t, c) {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	}
-	if err := syscall.Kill(rec.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(rec.PID, syscall.SIGCONT) }()
 	for _, command := range []string{"status", "up"} {
 		began := time.Now()
 		out, err := c.coracle(command, "--name="+c.name)
