@@ -94,7 +94,7 @@ func down(ctx context.Context, registry host.Registry, name string, yes bool) er
 	}
 	var left []string
 	if err := takeAway(ctx, registry, rec, func() (err error) {
-		left, err = host.RemoveData(rec.DataDir, nil)
+		left, err = host.RemoveData(rec.DataDir)
 		return err
 	}); err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/host"
 )
 
 // Purge ends this cluster's containers, shims and containerd and removes
@@ -40,7 +42,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 		}
 	}
 	for _, dir := range dirs {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := host.RemoveTree(dir); err != nil {
 			return fmt.Errorf("removing %s: %w", dir, err)
 		}
 	}

@@ -154,7 +154,7 @@ func listTree(dir string) ([]string, error) {
 // Abandon removes what was made in the directory since it was claimed, and the
 // directories made for it.
 func (c *Claim) Abandon() error {
-	_, err := RemoveData(c.Dir, c.found)
+	_, err := removeManifest(c.Dir, c.found)
 	for _, made := range slices.Backward(c.made) {
 		_ = os.Remove(made) // only when empty
 	}

@@ -28,11 +28,21 @@ func manifest() []string {
 	}
 }
 
-// RemoveData removes from a data directory what Coracle made there, without
-// what was there before, and the directory itself when it is empty then. The
-// lock of the directory must be held; it goes last. What is left, relative to
-// the directory, is returned.
-func RemoveData(dir string, before []string) (left []string, err error) {
+// RemoveData removes from a data directory what Coracle made there, and the
+// directory itself when it is empty then. The lock of the directory must be
+// held; it goes last. What is left in the directory is returned.
+func RemoveData(dir string) (left []string, err error) {
+	if left, err = removeManifest(dir, nil); err != nil || len(left) > 0 {
+		return left, err
+	}
+	_ = os.Remove(dir) // unless it is a mount point
+	removeEmptyRoot(dir)
+	return nil, nil
+}
+
+// removeManifest removes from a data directory what is in the manifest, but
+// not what was there before, and returns what is left.
+func removeManifest(dir string, before []string) (left []string, err error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -64,10 +74,6 @@ func RemoveData(dir string, before []string) (left []string, err error) {
 	}
 	if err := os.Remove(filepath.Join(dir, lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return left, err
-	}
-	if len(left) == 0 {
-		_ = os.Remove(dir) // unless it is a mount point
-		removeEmptyRoot(dir)
 	}
 	return left, nil
 }
@@ -142,7 +148,7 @@ func ForeignMounts(dataDir string) ([]string, error) {
 // ownMount reports whether a mount below a data directory is one that the
 // kubelet makes for volumes or containerd for containers.
 func ownMount(dataDir, point string) bool {
-	return slices.ContainsFunc([]string{"kubelet/pods", "kubelet/plugins", "containerd"}, func(below string) bool {
+	return slices.ContainsFunc([]string{"kubelet/pods", "kubelet/plugins", "containerd/root"}, func(below string) bool {
 		return strings.HasPrefix(point, filepath.Join(dataDir, below)+"/")
 	})
 }

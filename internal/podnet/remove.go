@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/coracle-io/coracle/internal/host"
 )
 
 // Remove takes away the configuration, the leases, the bridge with the pods'
@@ -21,7 +23,7 @@ func (n *Network) Remove() error {
 	if err := n.removeTable(); err != nil {
 		return fmt.Errorf("removing nftables table %s: %w", table(n.config.Name).Name, err)
 	}
-	return os.RemoveAll(n.config.LeaseDir)
+	return host.RemoveTree(n.config.LeaseDir)
 }
 
 func removeBridge(name string) error {

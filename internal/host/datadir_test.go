@@ -1,0 +1,261 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// files makes files, and directories for names that end with a slash.
+func files(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "/") {
+			if err := os.MkdirAll(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree lists everything in a directory.
+func tree(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if relative, _ := filepath.Rel(dir, path); relative != "." {
+			all = append(all, relative)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// clusterIn puts what a cluster has into a directory.
+func clusterIn(t *testing.T, dir, name string) {
+	t.Helper()
+	files(t, dir, "coracle.log", "coracle.log.1", "etcd/member/snap/db", "etcd/member/wal/0.wal", "pki/ca.crt", "pki/ca.key", "pki/.lock",
+		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l")
+	s := keptSettings(dir)
+	s.Name = name
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClaimRefusesWhatIsNotItsOwn(t *testing.T) {
+	for what, prepare := range map[string]func(t *testing.T, dir string){
+		"not empty and holds no cluster (a, b, c and 1 more)": func(t *testing.T, dir string) { files(t, dir, "a", "b", "c", "d") },
+		"holds the data of cluster b":                         func(t *testing.T, dir string) { clusterIn(t, dir, "b") },
+		"not a directory": func(t *testing.T, dir string) {
+			files(t, filepath.Dir(dir), "data")
+		},
+		"is in use by cluster a": func(t *testing.T, dir string) {
+			clusterIn(t, dir, "a")
+			l, err := LockData(t.Context(), dir, "a", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Release() })
+		},
+		"the settings have version 9": func(t *testing.T, dir string) {
+			files(t, dir, "x/")
+			if err := os.WriteFile(SettingsFile(dir), []byte(`{"version":9}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		parent := t.TempDir()
+		dir := filepath.Join(parent, "data")
+		prepare(t, dir)
+		before := tree(t, parent)
+		c, err := ClaimDir(t.Context(), dir, "a")
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%q: %+v, %v", what, c, err)
+		}
+		if diff := cmp.Diff(before, tree(t, parent)); diff != "" {
+			t.Errorf("%q: it was touched:\n%s", what, diff)
+		}
+	}
+}
+
+// What was opened to others is closed to them.
+func TestClaimClosesTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ClaimDir(t.Context(), dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Lock.Release() }()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	theirs := t.TempDir()
+	if err := os.Chown(theirs, 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ClaimDir(t.Context(), theirs, "a"); err == nil || !strings.Contains(err.Error(), "belongs to user 1234") {
+		t.Errorf("a directory of another user: %v", err)
+	}
+}
+
+// A start that fails takes away what it made, and nothing else.
+func TestAbandon(t *testing.T) {
+	for what, before := range map[string][]string{
+		"no directory": nil, "an empty one": {"lib/data/"}, "keys of another server": {"lib/data/pki/ca.crt", "lib/data/pki/ca.key"},
+		"a file system": {"lib/data/lost+found/", "lib/data/registries/docker.io/hosts.toml"},
+	} {
+		parent := t.TempDir()
+		files(t, parent, before...)
+		was := tree(t, parent)
+		dir := filepath.Join(parent, "lib", "data")
+		c, err := ClaimDir(t.Context(), dir, "a")
+		if err != nil || !c.New() {
+			t.Fatalf("%s: %v", what, err)
+		}
+		files(t, dir, "etcd/member/snap/db", "pki/apiserver.key", "coracle.log")
+		if err := c.Abandon(); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(was, tree(t, parent)); diff != "" {
+			t.Errorf("%s: left is\n%s", what, diff)
+		}
+		if err := c.Lock.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Only what Coracle lists is removed, and no link is followed.
+func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
+	outside := t.TempDir()
+	files(t, outside, "precious")
+	dir := t.TempDir()
+	clusterIn(t, dir, "a")
+	files(t, dir, "notes", "etcd/backup.db", "pki/policy.yaml", "registries/docker.io/hosts.toml", "lost+found/", "kubelet.d/x")
+	for _, link := range []string{"kubelet/pods/uid/volumes/out", "containerd/out", "etcd/member/out"} {
+		if err := os.Symlink(outside, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "logs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "logs")); err != nil { // in the place of a directory of Coracle's
+		t.Fatal(err)
+	}
+	left, err := RemoveData(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"etcd", "kubelet.d", "logs", "lost+found", "notes", "pki", "registries"}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("said to be left is\n%s", diff)
+	}
+	want = []string{"etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+		t.Errorf("left is\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"precious"}, tree(t, outside)); diff != "" {
+		t.Errorf("behind the links is\n%s", diff)
+	}
+	clean := filepath.Join(t.TempDir(), "clean")
+	clusterIn(t, clean, "a")
+	if left, err := RemoveData(clean); err != nil || len(left) > 0 {
+		t.Errorf("of a cluster alone is left %v, %v", left, err)
+	}
+	if _, err := os.Stat(clean); !os.IsNotExist(err) {
+		t.Errorf("its directory: %v", err)
+	}
+}
+
+// Pods may nest directories deeper than files can be open.
+func TestRemoveTreeThatIsDeep(t *testing.T) {
+	parent := t.TempDir()
+	top := filepath.Join(parent, "top")
+	files(t, top, "file")
+	at, err := unix.Open(top, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5000 {
+		if err := unix.Mkdirat(at, "d", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, "d", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err := errors.Join(err, unix.Close(at)); err != nil {
+			t.Fatal(err)
+		}
+		at = next
+	}
+	if err := unix.Close(at); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveTree(top); err != nil {
+		t.Error(err)
+	}
+	if left := tree(t, parent); len(left) > 0 {
+		t.Errorf("left is %.100v", left)
+	}
+}
+
+// What is mounted below a data directory is never entered: not by removing the
+// cluster, and not by removing a tree.
+func TestRemovalStopsAtMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	theirs := t.TempDir()
+	files(t, theirs, "precious")
+	for _, at := range []string{"kubelet", "kubelet/pods/uid/volumes/disk", "etcd/member", "containerd/root", "containerd/root/mounted", "elsewhere"} {
+		dir := filepath.Join(t.TempDir(), "data")
+		clusterIn(t, dir, "a")
+		point := filepath.Join(dir, at)
+		files(t, point, "/")
+		if err := unix.Mount(theirs, point, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+		own := strings.HasPrefix(at, "kubelet/pods/") || strings.HasPrefix(at, "containerd/root/")
+		if err := RefuseForeignMounts(dir); (err == nil) != own {
+			t.Errorf("%s: %v", at, err)
+		}
+		if _, err := RemoveData(dir); err == nil || !strings.Contains(err.Error(), point) {
+			t.Errorf("removed with a mount at %s: %v", at, err)
+		}
+		if err := RemoveTree(dir); err == nil || !strings.Contains(err.Error(), point) {
+			t.Errorf("the tree removed with a mount at %s: %v", at, err)
+		}
+		if err := UnmountOwn(dir, dir+"-run"); err != nil {
+			t.Error(err)
+		}
+		if mounts, err := mountsBelow(dir); err != nil || (len(mounts) == 0) != own {
+			t.Errorf("%s: mounted after unmounting Coracle's own: %v, %v", at, mounts, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"precious"}, tree(t, theirs)); diff != "" {
+		t.Errorf("what was mounted is now\n%s", diff)
+	}
+}

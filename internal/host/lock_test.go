@@ -1,0 +1,111 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestLockNamesItsHolder(t *testing.T) {
+	dir := t.TempDir()
+	l, err := LockData(t.Context(), dir, "a", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = LockData(t.Context(), dir, "b", 30*time.Millisecond)
+	var held *HeldError
+	if !errors.As(err, &held) || held.Holder.Cluster != "a" || held.Holder.PID != os.Getpid() || !held.Holder.Running() {
+		t.Errorf("a second lock: %v", err)
+	}
+	fd, err := unix.Dup(int(l.File().Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherited, err := InheritData(uintptr(fd), dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockData(t.Context(), dir, "b", 0); err == nil {
+		t.Error("locked though a child still holds it")
+	}
+	if err := inherited.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = LockData(t.Context(), dir, "b", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := InheritData(other.Fd(), dir, "a"); err == nil {
+		t.Error("inherited another file as the lock")
+	}
+	_ = other.Close()
+}
+
+// A lock that is a link, or somebody else's, is not used.
+func TestLockIsAFileOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockData(t.Context(), dir, "a", 0); err == nil {
+		t.Error("locked through a link")
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	dir = t.TempDir()
+	files(t, dir, lockName)
+	if err := os.Chown(filepath.Join(dir, lockName), 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockData(t.Context(), dir, "a", 0); err == nil || !strings.Contains(err.Error(), "not a file of this user") {
+		t.Errorf("locked a file of another user: %v", err)
+	}
+}
+
+// The registry's lock goes with its folders and is still one lock.
+func TestRegistryLock(t *testing.T) {
+	r := NewRegistry(filepath.Join(t.TempDir(), "lib", "coracle"))
+	var inside, most atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 5 {
+				err := r.Locked(t.Context(), func() error {
+					most.Store(max(most.Load(), inside.Add(1)))
+					defer inside.Add(-1)
+					if err := r.Put(Record{Name: "a"}); err != nil {
+						return err
+					}
+					return r.Delete("a")
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d had the lock at once", most.Load())
+	}
+	if _, err := os.Stat(r.root); !os.IsNotExist(err) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}
