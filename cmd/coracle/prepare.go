@@ -58,7 +58,7 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 		return nil, err
 	}
 	p := &prepared{}
-	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name); err != nil {
+	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name, rec.DataDir == dir); err != nil {
 		return nil, err
 	}
 	if err := p.keep(ctx, f, registry, all, rec); err != nil {
@@ -103,7 +103,7 @@ func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.
 // keep settles the settings, checks that this machine can carry the cluster,
 // and writes them with the cluster's record.
 func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
-	kept, err := p.kept(f)
+	kept, err := p.kept(f, rec)
 	if err != nil {
 		return err
 	}
@@ -165,8 +165,11 @@ func moveContext(ctx context.Context, before host.Record, now *host.Record) erro
 }
 
 // kept are the settings in the data directory; of a new cluster, only where it is.
-func (p *prepared) kept(f *upFlags) (host.Settings, error) {
+func (p *prepared) kept(f *upFlags, rec host.Record) (host.Settings, error) {
 	kept, err := host.ReadSettings(p.claim.Dir)
+	if errors.Is(err, host.ErrNoSettings) && !p.claim.New() {
+		return host.SettingsOf(rec)
+	}
 	if errors.Is(err, host.ErrNoSettings) {
 		return host.Settings{Name: f.told.Name, DataDir: p.claim.Dir}, nil
 	}

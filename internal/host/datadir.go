@@ -17,19 +17,21 @@ import (
 type Claim struct {
 	Dir   string
 	Lock  *Lock
+	known bool     // it held the cluster before
 	made  []string // directories that were missing, the outermost first
 	found []string // what was in it before, relative to Dir
 }
 
 // New reports whether the directory held no cluster before.
-func (c *Claim) New() bool { return !slices.Contains(c.found, settingsName) }
+func (c *Claim) New() bool { return !c.known }
 
 // ClaimDir makes a cluster's data directory if it is missing and locks it. It
 // refuses, before anything is touched, a directory that holds something else,
 // that another cluster has, or that others can write to. A directory that is
-// open to others is closed to them.
-func ClaimDir(ctx context.Context, dir, cluster string) (*Claim, error) {
-	if err := claimable(dir, cluster); err != nil {
+// open to others is closed to them. known says that the cluster has its data
+// there even if it has no settings, as one of an earlier version.
+func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, error) {
+	if err := claimable(dir, cluster, known); err != nil {
 		return nil, err
 	}
 	c := &Claim{Dir: dir}
@@ -52,19 +54,23 @@ func ClaimDir(ctx context.Context, dir, cluster string) (*Claim, error) {
 	if c.Lock, err = LockData(ctx, dir, cluster, 0); err != nil {
 		var held *HeldError
 		if errors.As(err, &held) {
+			if held.Holder.Cluster == cluster {
+				return nil, fmt.Errorf("cluster %s runs or is being started by process %d: wait for it, or end it with coracle stop --name=%s", cluster, held.Holder.PID, cluster)
+			}
 			return nil, fmt.Errorf("--data-dir=%s is in use by %s: choose another for cluster %s", dir, held.Holder, cluster)
 		}
 		return nil, err
 	}
 	// What came between the first look and the lock is seen now.
-	if err := claimable(dir, cluster); err != nil {
+	if err := claimable(dir, cluster, known); err != nil {
 		return nil, errors.Join(err, c.Lock.Release())
 	}
+	c.known = known || slices.Contains(c.found, settingsName)
 	return c, nil
 }
 
 // claimable reports why a directory cannot hold the data of a cluster.
-func claimable(dir, cluster string) error {
+func claimable(dir, cluster string, known bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -80,6 +86,8 @@ func claimable(dir, cluster string) error {
 		return nil
 	case !errors.Is(err, ErrNoSettings):
 		return err
+	case known:
+		return nil
 	}
 	var foreign []string
 	for _, e := range entries {

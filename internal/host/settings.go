@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -187,6 +190,35 @@ func (s Settings) Write() error {
 		return err
 	}
 	return writeDurably(SettingsFile(s.DataDir), append(raw, '\n'), 0o600)
+}
+
+// SettingsOf are the settings of a cluster of an earlier version, which kept
+// none: as far as its record knows them.
+func SettingsOf(rec Record) (Settings, error) {
+	server, err := url.Parse(rec.Server)
+	if err != nil {
+		return Settings{}, fmt.Errorf("the record of cluster %s: %w", rec.Name, err)
+	}
+	s := Settings{
+		Version: settingsVersion, Name: rec.Name, DataDir: rec.DataDir, Kubeconfig: rec.Kubeconfig, LogLevels: "1", BindAddress: "0.0.0.0",
+		ServiceCIDR: rec.ServiceCIDR, ClusterCIDR: rec.ClusterCIDR, EtcdServers: rec.EtcdServers, Nodes: 1,
+		ContainerRuntimeEndpoint: rec.ExternalCRI, CNIConfDir: rec.CNIConfDir, CgroupRoot: rec.CgroupRoot,
+	}
+	if rec.ControlOnly {
+		s.Nodes = 0
+	}
+	if host := server.Hostname(); host != "127.0.0.1" {
+		s.BindAddress = host
+	}
+	if s.Ports.Secure, err = strconv.Atoi(server.Port()); err != nil {
+		return Settings{}, fmt.Errorf("the record of cluster %s: %w", rec.Name, err)
+	}
+	node, err := os.Hostname()
+	if err != nil {
+		return Settings{}, err
+	}
+	s.Complete(rec.Slot, strings.ToLower(node), rec.BundleDir, rec.Kubeconfig)
+	return s, nil
 }
 
 // wasTold reports whether the value of a flag was given.

@@ -134,3 +134,17 @@ func TestArgumentsOfOthersStay(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A cluster of a version that kept no settings goes on as its record says.
+func TestSettingsOfARecord(t *testing.T) {
+	s, err := SettingsOf(Record{
+		Name: "a", Slot: 3, DataDir: t.TempDir(), Kubeconfig: "/c", BundleDir: "/b", Server: "https://127.0.0.1:7000",
+		ServiceCIDR: "10.1.0.0/16", ClusterCIDR: "10.2.0.0/16", CgroupRoot: "/coracle-a", ControlOnly: true,
+	})
+	if err == nil {
+		err = s.Write()
+	}
+	if err != nil || s.Nodes != 0 || s.Slot != 3 || s.Ports.Secure != 7000 || s.ServiceCIDR != "10.1.0.0/16" || s.BindAddress != "0.0.0.0" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,16 +72,10 @@ func TestAnotherUserConnectsToNoSocket(t *testing.T) {
 		// curl fails with 7 where it cannot connect, and otherwise later.
 		err := asNobody(t.Context(), "curl", "-s", "--max-time", "5", "--unix-socket", socket, "http://localhost/").Run()
 		var exit *exec.ExitError
-		if !asExit(err, &exit) || exit.ExitCode() != 7 {
+		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 			t.Errorf("another user connects to %s: curl ended with %v", socket, err)
 		}
 	}
-}
-
-func asExit(err error, exit **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError) //nolint:errorlint // of exec alone
-	*exit = e
-	return ok
 }
 
 // TestAnotherUserFindsNoOpenPort: what a cluster listens on is known, port by
@@ -280,7 +275,7 @@ func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
 func machine(t *testing.T) *cluster {
 	t.Helper()
 	c := node(t)
-	if err := os.Chmod(c.dir, 0o755); err != nil { //nolint:gosec // that is what is tried
+	if err := os.Chmod(c.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return c
