@@ -129,7 +129,9 @@ func (v *Volumes) TearDown(uid types.UID) error {
 	return v.FS.RemoveAll(dir)
 }
 
-// Known lists the pods that the node keeps files for.
+// Known lists the pods that the node keeps files for. Directories that are not
+// named like a pod's are somebody else's: what is known and has no pod is
+// removed.
 func (v *Volumes) Known() []types.UID {
 	names, err := v.FS.ReadDir(filepath.Join(v.Root, "pods"))
 	if err != nil {
@@ -137,9 +139,18 @@ func (v *Volumes) Known() []types.UID {
 	}
 	out := make([]types.UID, 0, len(names))
 	for _, n := range names {
-		out = append(out, types.UID(n))
+		if isUID(n) {
+			out = append(out, types.UID(n))
+		}
 	}
 	return out
+}
+
+// isUID reports whether a name is a UUID, as API servers give pods, or a hash,
+// as pods of files have.
+func isUID(name string) bool {
+	const hash, uuid = 32, 36
+	return (len(name) == hash || len(name) == uuid) && strings.Trim(name, "0123456789abcdef-") == ""
 }
 
 // Mounts returns the runtime's mounts for one container of the pod. paths is
