@@ -49,6 +49,13 @@ func pod(namespace, name, node string) *corev1.Pod {
 func run(t testing.TB, s store.Store, rs ...*resource.Resource) *watchcache.Cache {
 	t.Helper()
 	c := watchcache.New(s, rs)
+	runCache(t, c)
+	return c
+}
+
+// runCache runs a cache until the end of the test.
+func runCache(t testing.TB, c *watchcache.Cache) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -59,7 +66,6 @@ func run(t testing.TB, s store.Store, rs ...*resource.Resource) *watchcache.Cach
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	<-c.Synced()
-	return c
 }
 
 func must[T any](t testing.TB) func(T, error) T {

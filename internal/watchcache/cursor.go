@@ -13,7 +13,16 @@ type Cursor struct {
 	log   *log
 	next  int64 // sequence number of the next event to read
 	after int64 // events up to this revision are not for this cursor
+	taken []*Event
+	atEnd bool // nothing was left in the log
 }
+
+// A cursor holds no more of the log than a part of these sizes, so that one
+// that is not read further lets go of the rest.
+const (
+	takenCount = 256
+	takenSize  = 256 << 10 // bytes of stored objects
+)
 
 // Watch returns a cursor that stands after revision. It fails with
 // store.ErrCompacted if the log no longer reaches back so far.
@@ -37,9 +46,9 @@ func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 	return &Cursor{kind: k, log: l, next: l.base + int64(l.index(after)), after: after}, nil
 }
 
-// Next waits for events after the cursor and returns them all, and the
-// revision up to which the kind is known with them (for bookmarks). It returns
-// without events when only the wait ended: ctx done (its error) or wake
+// Next waits for events after the cursor and returns the next of them, and the
+// revision up to which the kind is known with them (for bookmarks). The events
+// are the caller's until the next call. It returns without events when only the wait ended: ctx done (its error) or wake
 // received; what came until then it returns all the same. store.ErrCompacted
 // says that the log has moved past the cursor, ErrRemoved that the resource
 // is gone.
@@ -47,12 +56,15 @@ func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Even
 	for woken := false; ; {
 		// Known is read before the log, so that no event up to it is missed.
 		known := c.kind.cache.revision.load()
-		events, more, err := c.read()
+		more, err := c.read()
+		n := len(c.taken)
 		switch {
 		case err != nil:
 			return nil, known, err
-		case len(events) > 0:
-			return events, max(known, events[len(events)-1].Revision), ctx.Err()
+		case n > 0 && !c.atEnd:
+			return c.taken, c.taken[n-1].Revision, nil
+		case n > 0:
+			return c.taken, max(known, c.taken[n-1].Revision), ctx.Err()
 		case woken || ctx.Err() != nil:
 			return nil, known, ctx.Err()
 		}
@@ -67,12 +79,15 @@ func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Even
 
 // read takes what is in the log beyond the cursor, or returns the channel that
 // the next append closes.
-func (c *Cursor) read() ([]*Event, <-chan struct{}, error) {
+func (c *Cursor) read() (more <-chan struct{}, err error) {
+	// What was taken before is let go of, also while waiting.
+	clear(c.taken)
+	c.taken = c.taken[:0]
 	k := c.kind
 	k.mu.RLock()
-	events, more, err := c.take()
+	more, err = c.take()
 	k.mu.RUnlock()
-	if err == nil && len(events) == 0 && more == nil {
+	if err == nil && len(c.taken) == 0 && more == nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if c.log.more == nil {
@@ -80,25 +95,29 @@ func (c *Cursor) read() ([]*Event, <-chan struct{}, error) {
 		}
 		return c.take()
 	}
-	return events, more, err
+	return more, err
 }
 
 // take advances the cursor. Callers hold the kind's mutex.
-func (c *Cursor) take() ([]*Event, <-chan struct{}, error) {
+func (c *Cursor) take() (more <-chan struct{}, err error) {
 	if c.kind.removed {
-		return nil, nil, ErrRemoved
+		return nil, ErrRemoved
 	}
 	if c.next < c.log.base {
-		return nil, nil, store.ErrCompacted
+		return nil, store.ErrCompacted
 	}
 	end := c.log.end()
-	events := c.log.events[c.next-c.log.base : len(c.log.events) : len(c.log.events)]
-	c.next = end
-	for len(events) > 0 && events[0].Revision <= c.after {
-		events = events[1:]
-	}
-	for _, e := range events {
+	for size := 0; c.next < end && len(c.taken) < takenCount && size < takenSize; c.next++ {
+		e := c.log.events[c.next-c.log.base]
+		if e.Revision <= c.after {
+			continue
+		}
 		e.Entry.seal.check(e.Entry.Object)
+		c.taken = append(c.taken, e)
+		if size += e.Entry.size; e.Previous != nil {
+			size += e.Previous.size
+		}
 	}
-	return events, c.log.more, nil
+	c.atEnd = c.next == end
+	return c.log.more, nil
 }

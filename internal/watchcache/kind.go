@@ -24,6 +24,7 @@ type Kind struct {
 
 	shared      atomic.Pointer[Snapshot] // of state; nil after a change
 	past        atomic.Pointer[Snapshot] // the last that SnapshotAt made, for the next page
+	stored      atomic.Int64             // bytes of the values of the state
 	undecodable atomic.Int64
 	received    atomic.Int64 // changes made visible
 	initial     atomic.Int64 // objects read while filling
@@ -49,6 +50,9 @@ func newKind(c *Cache, r *resource.Resource) *Kind {
 	k.resource.Store(r)
 	return k
 }
+
+// Stored is how many bytes the objects that are there take in the store.
+func (k *Kind) Stored() int64 { return k.stored.Load() }
 
 // Resource is what the kind was made for, in its latest form.
 func (k *Kind) Resource() *resource.Resource { return k.resource.Load() }
@@ -121,16 +125,17 @@ func (k *Kind) revisionAt(at Position, changes []change) int64 {
 	return 0
 }
 
-// commit makes changes visible, all at once. It is called by one goroutine.
-func (k *Kind) commit(changes []change, now time.Time) {
+// commit makes changes visible, all at once, and returns how many bytes that
+// adds to the history. It is called by one goroutine.
+func (k *Kind) commit(changes []change, now time.Time) (added int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.received.Add(int64(len(changes)))
 	var touched []*log
-	events := make([]Event, len(changes))
-	for i, c := range changes {
-		e := &events[i]
-		*e = Event{Entry: c.entry, Revision: c.revision, seconds: now.Unix()}
+	before := k.log.cost
+	for _, c := range changes {
+		// One by one, so that whoever holds an event holds no others.
+		e := &Event{Entry: c.entry, Revision: c.revision, seconds: now.Unix()}
 		if !k.replace(e, c) {
 			continue
 		}
@@ -138,11 +143,15 @@ func (k *Kind) commit(changes []change, now time.Time) {
 		k.log.append(e)
 		touched = k.scopes.append(e, k.state.fields, touched)
 	}
+	if n := len(k.log.events); n > logCount {
+		k.cut(n - logCount/2)
+	}
 	k.shared.Store(nil)
 	k.log.wake()
 	for _, l := range touched {
 		l.wake()
 	}
+	return k.log.cost - before
 }
 
 // replace applies c to the state and completes e. It returns false for the
@@ -154,13 +163,16 @@ func (k *Kind) replace(e *Event, c change) bool {
 		if e.Previous == nil {
 			return false
 		}
+		k.stored.Add(-int64(e.Previous.size))
 		if e.Entry = c.last; e.Entry == nil {
 			e.Entry = newEntry(k.Resource(), atRevision(e.Previous.Object, c.revision), c.at, c.revision, 0)
 		}
 		return true
 	}
 	e.Type = Added
+	k.stored.Add(int64(c.entry.size))
 	if e.Previous = k.state.set(c.entry); e.Previous != nil {
+		k.stored.Add(-int64(e.Previous.size))
 		e.Type = Modified
 		e.Previous.seal.check(e.Previous.Object)
 	}
@@ -175,8 +187,10 @@ func (k *Kind) reset(r *resource.Resource, entries []*Entry, revision int64) {
 
 func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int64, forget bool) {
 	s := newState(r.Indexed)
+	stored := 0
 	for _, e := range entries {
 		s.load(e)
+		stored += e.size
 	}
 	k.fills.Add(1)
 	k.initial.Add(int64(len(entries)))
@@ -185,6 +199,7 @@ func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int
 	defer k.mu.Unlock()
 	k.resource.Store(r)
 	k.state = s
+	k.stored.Store(int64(stored))
 	if forget {
 		k.revision = revision
 		k.log.reset(revision)
@@ -201,6 +216,8 @@ func (k *Kind) remove() {
 	defer k.mu.Unlock()
 	k.removed = true
 	k.state = newState(nil)
+	k.stored.Store(0)
+	k.cut(len(k.log.events))
 	k.shared.Store(nil)
 	k.past.Store(nil)
 	k.wakeAll()
@@ -215,13 +232,15 @@ func (k *Kind) wakeAll() {
 func (k *Kind) sweep(now time.Time) {
 	k.past.Store(nil)
 	k.mu.Lock()
-	k.log.cutAge(now.Add(-logAge).Unix())
-	k.scopes.each(func(l *log) { l.cutRevision(k.log.floor) })
+	k.cut(k.log.tooOld(now))
 	events := k.log.events
 	k.mu.Unlock()
 	for _, e := range events {
 		if e.Previous != nil {
 			e.Previous.sweep()
+		}
+		if e.Type == Deleted {
+			e.Entry.sweep()
 		}
 	}
 	k.Snapshot().state.entries.Scan(func(e *Entry) bool { e.sweep(); return true })

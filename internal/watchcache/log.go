@@ -24,24 +24,6 @@ type Event struct {
 	seconds         int64 // when it was applied, of the clock
 }
 
-// Bounds of a log. Its cost is what it alone keeps in memory: the superseded
-// objects, counted by their stored size.
-const (
-	logAge   = 5 * time.Minute
-	logCount = 100_000
-	logCost  = 32 << 20
-)
-
-// eventCost is the weight of an event without objects.
-const eventCost = 64
-
-func (e *Event) cost() int {
-	if e.Previous == nil {
-		return eventCost
-	}
-	return eventCost + e.Previous.size
-}
-
 // log is a window on the events of a kind, or of one scope of it. Events have
 // sequence numbers; a cursor is the number of the next one to read:
 //
@@ -64,9 +46,6 @@ func (l *log) end() int64 { return l.base + int64(len(l.events)) }
 func (l *log) append(e *Event) {
 	l.events = append(l.events, e)
 	l.cost += e.cost()
-	if l.cost > logCost || len(l.events) > logCount {
-		l.cut(l.half())
-	}
 }
 
 // last is the revision of the last event, dropped ones included.
@@ -87,10 +66,11 @@ func (l *log) prepend(events []*Event, floor int64) {
 	l.events = append(events[:len(events):len(events)], l.events...)
 }
 
-// half is how many events to drop so that half of the bounds are free.
-func (l *log) half() int {
+// countFor is how many of the oldest events to drop so that the rest costs at
+// most so much.
+func (l *log) countFor(most int) int {
 	n, cost := 0, l.cost
-	for n < len(l.events) && (cost > logCost/2 || len(l.events)-n > logCount/2) {
+	for n < len(l.events) && cost > most {
 		cost -= l.events[n].cost()
 		n++
 	}
@@ -100,9 +80,10 @@ func (l *log) half() int {
 // cutRevision drops the events up to a revision.
 func (l *log) cutRevision(revision int64) { l.cut(l.index(revision)) }
 
-// cutAge drops the events from before a second of the clock.
-func (l *log) cutAge(seconds int64) {
-	l.cut(sort.Search(len(l.events), func(i int) bool { return l.events[i].seconds >= seconds }))
+// before is how many events were applied before a time.
+func (l *log) before(t time.Time) int {
+	seconds := t.Unix()
+	return sort.Search(len(l.events), func(i int) bool { return l.events[i].seconds >= seconds })
 }
 
 // cut drops the first n events. The rest moves to a slice of its own, so that

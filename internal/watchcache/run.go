@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	sweepEvery = 30 * time.Second
+	sweepEvery = 15 * time.Second
 	retryAfter = 100 * time.Millisecond // while the store is away
 )
 
@@ -126,6 +126,7 @@ func (c *Cache) follow(ctx context.Context) error {
 			for _, k := range c.byPath() {
 				k.sweep(now)
 			}
+			c.trim()
 		case <-retry:
 		}
 	}
@@ -139,11 +140,14 @@ func (c *Cache) apply(ctx context.Context, batch store.Batch) {
 		k, _ := route(kinds, batch.Events[start].Key)
 		changes, end := c.collect(ctx, kinds, k, batch.Events[start:])
 		if k != nil {
-			k.commit(changes, now)
+			c.history += int64(k.commit(changes, now))
 		}
 		start += end
 	}
 	c.revision.raise(batch.Revision)
+	if c.history > c.historyLimit {
+		c.trim()
+	}
 }
 
 // collect decodes the events of k at the start of events.

@@ -50,8 +50,12 @@ type Cache struct {
 	requests chan addition // resources to fill while running
 	fresh    *freshness
 	horizon  horizon
-	synced   chan struct{}
-	stopped  chan struct{} // closed when Run returns
+	// history is what the events of all kinds take in bytes, by estimate. It
+	// belongs to who applies batches.
+	history, historyLimit int64
+
+	synced  chan struct{}
+	stopped chan struct{} // closed when Run returns
 }
 
 // New makes a cache of the stored (not virtual) resources among rs. It is empty until Run.
@@ -62,6 +66,8 @@ func New(s store.Store, rs []*resource.Resource) *Cache {
 		fresh:    newFreshness(),
 		synced:   make(chan struct{}),
 		stopped:  make(chan struct{}),
+
+		historyLimit: historyCost,
 	}
 	kinds := make(map[string]*Kind, len(rs))
 	for _, r := range rs {

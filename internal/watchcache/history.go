@@ -1,0 +1,103 @@
+package watchcache
+
+import "time"
+
+// How long events are kept. A watch that ended for a moment continues where it
+// was, so what is fresh stays however much it is, up to the bound of the whole
+// history. What is older stays only while it is little: a server that is left
+// alone gives back what a load left behind.
+//
+//	now        freshAge              logAge
+//	 │◄─ all of it ─►│◄─ restCost a kind ─►│ nothing
+//
+// Lists of the past reach back as long as the store does all the same.
+const (
+	// freshAge is how long every event is kept, as long as upstream keeps them.
+	freshAge = 75 * time.Second
+	// logAge is how long any event is kept.
+	logAge = 5 * time.Minute
+	// restCost is how much of a kind's events that are no longer fresh is kept, in bytes.
+	restCost = 4 << 20
+	// logCount bounds the events of a kind.
+	logCount = 100_000
+	// historyCost bounds the events of all kinds together, in bytes.
+	historyCost = 256 << 20
+	// objectCost is how many bytes of memory an object takes for each byte that
+	// is stored of it.
+	objectCost = 8
+	// eventCost is what an event without objects takes.
+	eventCost = 256
+)
+
+// LimitHistory sets how many bytes of memory superseded objects may take, by
+// estimate. It must be called before Run; the default is 256 MiB.
+func (c *Cache) LimitHistory(bytes int64) { c.historyLimit = min(bytes, historyCost) }
+
+// cost is what keeping an event takes: the object that it superseded. The one
+// that it brought is the state's, or that of the event that superseded it.
+func (e *Event) cost() int {
+	cost := eventCost
+	if e.Previous != nil {
+		cost += objectCost * e.Previous.size
+	}
+	return cost
+}
+
+// trim halves the longest histories until all of them together are within
+// three quarters of their bound.
+func (c *Cache) trim() {
+	kinds := c.Kinds()
+	for {
+		total, most := 0, 0
+		var longest *Kind
+		for _, k := range kinds {
+			cost := k.historyCost()
+			total += cost
+			if cost > most {
+				most, longest = cost, k
+			}
+		}
+		if longest == nil || int64(total) <= c.historyLimit/4*3 {
+			c.history = int64(total)
+			return
+		}
+		longest.forget(func(l *log) int { return l.countFor(most / 2) })
+	}
+}
+
+// historyCost is what the kind's events take.
+func (k *Kind) historyCost() int {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.log.cost
+}
+
+// forget drops as many of the oldest events as count says.
+func (k *Kind) forget(count func(*log) int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cut(count(&k.log))
+}
+
+// cut drops the first n events, from the logs of scopes too, so that nothing
+// keeps them. Callers hold mu.
+func (k *Kind) cut(n int) {
+	if n == 0 {
+		return
+	}
+	k.log.cut(n)
+	k.scopes.each(func(l *log) { l.cutRevision(k.log.floor) })
+}
+
+// tooOld is how many of the oldest events are to be forgotten by their age.
+func (l *log) tooOld(now time.Time) int {
+	n := l.before(now.Add(-logAge))
+	stale := l.before(now.Add(-freshAge))
+	cost := 0
+	for i := stale - 1; i >= n; i-- {
+		if cost += l.events[i].cost(); cost > restCost {
+			return i + 1
+		}
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+package watchcache_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// large is a value that makes an update cost so many bytes of history.
+func large(kilobytes int) string { return strings.Repeat("x", kilobytes<<10) }
+
+// update writes the ConfigMap default/a anew so many times.
+func update(t *testing.T, k *watchcache.Kind, times, kilobytes int) {
+	t.Helper()
+	e, ok := k.Get("default", "a")
+	if !ok {
+		e = must[*watchcache.Entry](t)(k.Create(t.Context(), configMap("default", "a", large(kilobytes))))
+	}
+	for i := range times {
+		e = must[*watchcache.Entry](t)(k.Update(t.Context(), configMap("default", "a", fmt.Sprint(i, large(kilobytes))), e))
+	}
+}
+
+// Whoever lost a watch for a moment goes on where it was, however much has
+// happened since; what is older is kept only as long as it is little.
+func TestHistoryIsGivenBack(t *testing.T) {
+	for _, tt := range []struct {
+		what      string
+		updates   int
+		kilobytes int
+		after     time.Duration
+		resumes   bool
+	}{
+		{"little, after four minutes", 10, 1, 4 * time.Minute, true},
+		{"little, after six minutes", 10, 1, 6 * time.Minute, false},
+		{"much, after a minute", 200, 10, time.Minute, true},
+		{"much, after two minutes", 1000, 10, 2 * time.Minute, false},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := run(t, mem.New(), configMaps)
+				k := c.Kind(configMaps)
+				begin := c.Revision()
+				update(t, k, tt.updates, tt.kilobytes)
+				must[int64](t)(c.Fresh(t.Context()))
+				time.Sleep(tt.after)
+				synctest.Wait()
+				_, err := k.Watch(begin)
+				if tt.resumes && err != nil || !tt.resumes && !errors.Is(err, store.ErrCompacted) {
+					t.Errorf("watch from before the load: %v", err)
+				}
+				must[*watchcache.Cursor](t)(k.Watch(c.Revision()))
+			})
+		})
+	}
+}
+
+// The history of all kinds together has a bound, which the longest pays for.
+func TestHistoryIsBoundedByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := watchcache.New(mem.New(), []*resource.Resource{configMaps, pods})
+		c.LimitHistory(16 << 20)
+		runCache(t, c)
+		k, other := c.Kind(configMaps), c.Kind(pods)
+		begin := c.Revision()
+		must[*watchcache.Entry](t)(other.Create(t.Context(), pod("default", "a", "")))
+		behind := must[*watchcache.Cursor](t)(k.WatchScope(begin, watchcache.Scope{Namespace: "default"}))
+		update(t, k, 1000, 10)
+		must[int64](t)(c.Fresh(t.Context()))
+
+		if _, err := k.Watch(begin); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("watch from before a load of 80 MB: %v", err)
+		}
+		if _, _, err := behind.Next(t.Context(), nil); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("a cursor of a namespace keeps what its kind has forgotten: %v", err)
+		}
+		if _, err := other.Watch(begin); err != nil {
+			t.Errorf("a quiet kind pays for a busy one: %v", err)
+		}
+		if _, err := k.Watch(c.Revision() - 50); err != nil {
+			t.Errorf("the newest events are gone: %v", err)
+		}
+		// The store knows what the cache has forgotten.
+		if _, ok := k.SnapshotAt(begin + 2); ok {
+			t.Error("a snapshot of what the cache has forgotten")
+		}
+		if n, err := k.PastAt(begin+2).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
+			t.Errorf("the store has %d as of then: %v", n, err)
+		}
+	})
+}
+
+// A cursor that is behind reads in parts and misses nothing; what it was given
+// before it holds no longer.
+func TestCursorsReadInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, mem.New(), configMaps)
+		k := c.Kind(configMaps)
+		cursor := must[*watchcache.Cursor](t)(k.Watch(c.Revision()))
+		next := c.Revision() + 1
+		update(t, k, 200, 10)
+		last := must[int64](t)(c.Fresh(t.Context()))
+		parts := 0
+		for next <= last {
+			events, revision, err := cursor.Next(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts++
+			size := 0
+			for _, e := range events {
+				if e.Revision != next {
+					t.Fatalf("event %d after %d", e.Revision, next-1)
+				}
+				next++
+				size += 10 << 10
+			}
+			if size > 512<<10 {
+				t.Errorf("%d bytes at once", size)
+			}
+			if revision >= next {
+				t.Errorf("known up to %d with the events up to %d", revision, next-1)
+			}
+		}
+		if parts < 4 {
+			t.Errorf("2 MB of events were read in %d parts", parts)
+		}
+	})
+}
+
+// How much the objects of a kind take in the store is known without asking.
+func TestStoredBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		c := run(t, s, configMaps)
+		k := c.Kind(configMaps)
+		if n := k.Stored(); n != 0 {
+			t.Errorf("%d bytes of nothing", n)
+		}
+		update(t, k, 10, 100)
+		must[int64](t)(c.Fresh(t.Context()))
+		if n := k.Stored(); n < 100<<10 || n > 101<<10 {
+			t.Errorf("one object of 100 kB takes %d bytes", n)
+		}
+		e, _ := k.Get("default", "a")
+		must[*watchcache.Entry](t)(k.Delete(t.Context(), e, nil))
+		must[int64](t)(c.Fresh(t.Context()))
+		if n := k.Stored(); n != 0 {
+			t.Errorf("%d bytes after the last deletion", n)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// memoryBar is how near memory must come to where it was before a load.
+	memoryBar = 50 << 20
+	// memoryTime is how long that may take on a server that is left alone: what
+	// happened is kept for 75 seconds for watches that begin anew, and is looked
+	// through every 15.
+	memoryTime = 2 * time.Minute
+	// streams is how many requests one connection carries at a time.
+	streams = 200
+)
+
+// fullMemory says whether loads have their full size, which takes minutes:
+// 10,000 watches, 5,000 pods, and 100,000 objects that 100 clients list.
+func fullMemory() bool { return os.Getenv("CORACLE_MEMORY_FULL") != "" }
+
+// size is how large a load is.
+func size(affordable, full int) int {
+	if fullMemory() {
+		return full
+	}
+	return affordable
+}
+
+// loader sends requests as one user over as many connections as they need.
+type loader struct {
+	config  *rest.Config
+	mu      sync.Mutex // guards clients
+	clients []*http.Client
+}
+
+func newLoader(t *testing.T, config *rest.Config) *loader {
+	l := &loader{config: config}
+	t.Cleanup(l.close)
+	return l
+}
+
+// client is the one whose connection carries the i-th request of those that
+// last.
+func (l *loader) client(i int) (*http.Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.clients) <= i/streams {
+		tlsConfig, err := rest.TLSConfigFor(l.config)
+		if err != nil {
+			return nil, err
+		}
+		transport, err := rest.HTTPWrappersForConfig(l.config, &http.Transport{TLSClientConfig: cloneTLS(tlsConfig), ForceAttemptHTTP2: true, DisableCompression: true})
+		if err != nil {
+			return nil, err
+		}
+		l.clients = append(l.clients, &http.Client{Transport: transport})
+	}
+	return l.clients[i/streams], nil
+}
+
+func cloneTLS(config *tls.Config) *tls.Config {
+	if config == nil {
+		return &tls.Config{}
+	}
+	return config.Clone()
+}
+
+func (l *loader) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.clients {
+		c.CloseIdleConnections()
+	}
+	l.clients = nil
+}
+
+// do sends one request and returns its open answer.
+func (l *loader) do(ctx context.Context, i int, method, path string, body []byte, headers ...string) (*http.Response, error) {
+	client, err := l.client(i)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, l.config.Host+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for j := 0; j+1 < len(headers); j += 2 {
+		request.Header.Set(headers[j], headers[j+1])
+	}
+	return client.Do(request)
+}
+
+// done sends one request and reads its answer to the end.
+func (l *loader) done(ctx context.Context, i int, method, path string, body []byte, codes ...int) error {
+	response, err := l.do(ctx, i, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	n, err := io.Copy(io.Discard, response.Body)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w after %d bytes", method, path, err, n)
+	}
+	for _, code := range codes {
+		if response.StatusCode == code {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s: %s", method, path, response.Status)
+}
+
+// each calls f for 0 to n-1, so many at a time, until one fails.
+func each(n, atATime int, f func(i int) error) error {
+	var next atomic.Int64
+	errs := make([]error, atATime)
+	var wg sync.WaitGroup
+	for worker := range atATime {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n || errs[worker] != nil {
+					return
+				}
+				errs[worker] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// settled waits until the API server's memory has stopped to shrink, and
+// returns it.
+func (c *cluster) settled(t *testing.T) int64 {
+	t.Helper()
+	least, since := c.memory(t), time.Now()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for time.Since(since) < 15*time.Second {
+		<-again.C
+		if now := c.memory(t); now < least-1<<20 {
+			least, since = now, time.Now()
+		}
+	}
+	return least
+}
+
+// givesBack fails the test unless the memory that a load took comes back in
+// memoryTime. A load returns when nothing of it is left.
+func (c *cluster) givesBack(t *testing.T, load func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	before := c.settled(t)
+	var most atomic.Int64
+	watching, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		again := time.NewTicker(100 * time.Millisecond)
+		defer again.Stop()
+		for {
+			select {
+			case <-watching.Done():
+				return
+			case <-again.C:
+				most.Store(max(most.Load(), c.memory(t)))
+			}
+		}
+	})
+	err := load(ctx)
+	stop()
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.unharmed(t)
+	over := time.Now()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	now, said := c.memory(t), 0
+	for ; now > before+memoryBar && time.Since(over) < memoryTime; now = c.memory(t) {
+		if passed := int(time.Since(over).Seconds()); passed >= said+30 {
+			said = passed
+			t.Logf("%d s after the load: %d MB", passed, now>>20)
+		}
+		<-again.C
+	}
+	t.Logf("memory: %d MB before, %d MB at most, %d MB %v after", before>>20, most.Load()>>20, now>>20, time.Since(over).Round(time.Second))
+	if now > before+memoryBar {
+		t.Errorf("the API server's process takes %d MB %v after the load; it took %d MB before", now>>20, memoryTime, before>>20)
+	}
+}
+
+// TestThousandsOfWatches: what watches take is given back when they end.
+func TestThousandsOfWatches(t *testing.T) {
+	c := own(t, "--nodes=0")
+	watches := size(2000, 10000)
+	c.givesBack(t, func(ctx context.Context) error {
+		l := newLoader(t, c.admin)
+		defer l.close()
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		return each(watches, 32, func(i int) error {
+			response, err := l.do(ctx, i, http.MethodGet, "/api/v1/configmaps?watch=1&resourceVersion=0", nil)
+			if err != nil {
+				return err
+			}
+			if response.StatusCode != http.StatusOK {
+				return fmt.Errorf("watch %d: %s", i, response.Status)
+			}
+			context.AfterFunc(ctx, func() { _ = response.Body.Close() })
+			return nil
+		})
+	})
+}
+
+const (
+	memoryPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"memory-%d","labels":{"app":"web","n":"%[1]d"}},"spec":{"containers":[{"name":"main","image":"registry.example/app/web:1.2.3","ports":[{"containerPort":8080}],"env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}},"livenessProbe":{"httpGet":{"path":"/healthz","port":8080}}}]}}`
+	memoryMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"memory-%d","labels":{"app":"web"}},"data":{"a":"%0512[1]d"}}`
+)
+
+// TestThousandsOfPodsCreatedAndDeleted: what is gone is forgotten.
+func TestThousandsOfPodsCreatedAndDeleted(t *testing.T) {
+	c := own(t, "--nodes=0")
+	pods := size(500, 5000)
+	const path = "/api/v1/namespaces/default/pods"
+	c.givesBack(t, func(ctx context.Context) error {
+		l := newLoader(t, c.admin)
+		defer l.close()
+		return errors.Join(
+			each(pods, 32, func(i int) error {
+				return l.done(ctx, 0, http.MethodPost, path, fmt.Appendf(nil, memoryPod, i), http.StatusCreated)
+			}),
+			each(pods, 32, func(i int) error {
+				return l.done(ctx, 0, http.MethodDelete, fmt.Sprintf("%s/memory-%d?gracePeriodSeconds=0", path, i), nil, http.StatusOK)
+			}),
+		)
+	})
+}
+
+// TestHundredClientsListEverything: lists share what is there, and leave
+// nothing behind. Those for which there is no memory may be refused.
+func TestHundredClientsListEverything(t *testing.T) {
+	c := own(t, "--nodes=0")
+	objects, clients := size(5000, 100000), 100
+	l := newLoader(t, c.admin)
+	if err := each(objects, 32, func(i int) error {
+		return l.done(t.Context(), 0, http.MethodPost, "/api/v1/namespaces/default/configmaps", fmt.Appendf(nil, memoryMap, i), http.StatusCreated)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if fullMemory() {
+		time.Sleep(memoryTime)
+	}
+	c.givesBack(t, func(ctx context.Context) error {
+		return each(clients, clients, func(i int) error {
+			return l.done(ctx, i*streams/4, http.MethodGet, "/api/v1/configmaps", nil, http.StatusOK, http.StatusTooManyRequests)
+		})
+	})
+}
