@@ -228,13 +228,17 @@ func (k *Kind) wakeAll() {
 	k.scopes.each((*log).wake)
 }
 
-// sweep drops what is too old to be asked for, and encodings out of use.
-func (k *Kind) sweep(now time.Time) {
+// sweep drops what is too old to be asked for and, if told so, the encodings
+// out of use.
+func (k *Kind) sweep(now time.Time, encodings bool) {
 	k.past.Store(nil)
 	k.mu.Lock()
 	k.cut(k.log.tooOld(now))
 	events := k.log.events
 	k.mu.Unlock()
+	if !encodings {
+		return
+	}
 	for _, e := range events {
 		if e.Previous != nil {
 			e.Previous.sweep()

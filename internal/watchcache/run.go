@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	sweepEvery = 15 * time.Second
+	sweepEvery = 15 * time.Second       // of what is too old; of encodings, each second time
 	retryAfter = 100 * time.Millisecond // while the store is away
 )
 
@@ -103,7 +103,7 @@ func (c *Cache) follow(ctx context.Context) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	var waiting []addition
-	for {
+	for encodings := false; ; {
 		var retry <-chan time.Time
 		if waiting = c.add(ctx, waiting); len(waiting) > 0 {
 			retry = time.After(retryAfter)
@@ -124,8 +124,9 @@ func (c *Cache) follow(ctx context.Context) error {
 		case now := <-sweep.C:
 			c.horizon.pass(now, c.Revision())
 			for _, k := range c.byPath() {
-				k.sweep(now)
+				k.sweep(now, encodings)
 			}
+			encodings = !encodings
 			c.trim()
 		case <-retry:
 		}

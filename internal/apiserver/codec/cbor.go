@@ -82,8 +82,8 @@ func withoutTypeMeta(obj resource.Object) runtime.Object {
 	return untyped
 }
 
-func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
-	l := &List{media: CBOR, items: make([][]byte, len(entries))}
+func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta metav1.ListMeta, encode encoder) (*List, error) {
+	l := &List{media: CBOR, entries: entries, encode: encode}
 	l.start = append(bytes.Clone(selfDescribed), mapOfFour)
 	for _, part := range []string{"kind", kind.Kind, "items"} {
 		l.start = appendCBORString(l.start, part)
@@ -96,11 +96,12 @@ func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta
 	l.end = append(appendCBORString(nil, "metadata"), metadata...)
 	l.end = appendCBORString(appendCBORString(l.end, "apiVersion"), kind.GroupVersion().String())
 	l.size = len(l.start) + len(l.end)
-	for i, e := range entries {
-		if l.items[i], err = encode(e); err != nil {
+	for _, e := range entries {
+		item, err := encode(e)
+		if err != nil {
 			return nil, err
 		}
-		l.size += len(l.items[i])
+		l.size += len(item)
 	}
 	return l, nil
 }

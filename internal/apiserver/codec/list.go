@@ -51,14 +51,21 @@ func (g *gatherer) write(data []byte) {
 	}
 }
 
-// List is a list response, ready to be written.
+// List is a list response, ready to be written. It holds what the entries
+// have encoded only while that is written: hundreds of clients that list the
+// same objects share it all.
 type List struct {
 	media      Media
 	start, end []byte
-	items      [][]byte
+	entries    []*watchcache.Entry
+	encode     encoder
 	bare       bool // the items have lost their opening brace with their type
 	size       int
 }
+
+// encoder returns an entry as an item. More calls return the same, and cost
+// little where the entry keeps it.
+type encoder func(*watchcache.Entry) ([]byte, error)
 
 // Size is the length of the body in bytes.
 func (l *List) Size() int { return l.size }
@@ -69,7 +76,14 @@ func (l *List) WriteTo(w io.Writer) (int64, error) {
 	g := gatherer{w: w, buf: (*pooled)[:0]}
 	g.add(l.start)
 	var header [16]byte
-	for i, item := range l.items {
+	for i, e := range l.entries {
+		item, err := l.encode(e)
+		if err != nil && g.err == nil {
+			g.err = err
+		}
+		if g.err != nil {
+			break
+		}
 		switch {
 		case l.media == Protobuf:
 			g.add(appendHeader(header[:0], tagField2, len(item)))
@@ -83,6 +97,9 @@ func (l *List) WriteTo(w io.Writer) (int64, error) {
 	}
 	g.add(l.end)
 	g.flush()
+	if cap(g.buf) > 2*flushSize {
+		return int64(l.size), g.err
+	}
 	*pooled = g.buf
 	gatherers.Put(pooled)
 	return int64(l.size), g.err
@@ -147,7 +164,7 @@ func trimNewline(data []byte) []byte {
 	return data
 }
 
-func newJSONList(typeMeta []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+func newJSONList(typeMeta []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode encoder) (*List, error) {
 	metadata, err := json.Marshal(meta)
 	if err != nil {
 		return nil, err
@@ -156,15 +173,14 @@ func newJSONList(typeMeta []byte, entries []*watchcache.Entry, meta metav1.ListM
 	return jsonList(append(start, `,"items":[`...), []byte("]}\n"), entries, encode)
 }
 
-func jsonList(start, end []byte, entries []*watchcache.Entry, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
-	l := &List{media: JSON, start: start, end: end, items: make([][]byte, len(entries))}
+func jsonList(start, end []byte, entries []*watchcache.Entry, encode encoder) (*List, error) {
+	l := &List{media: JSON, start: start, end: end, entries: entries, encode: encode}
 	l.size = len(l.start) + len(l.end) + max(len(entries)-1, 0)
-	for i, e := range entries {
+	for _, e := range entries {
 		item, err := encode(e)
 		if err != nil {
 			return nil, err
 		}
-		l.items[i] = item
 		l.size += len(item)
 	}
 	return l, nil
@@ -192,20 +208,19 @@ func (v *Version) unstructuredList(entries []*watchcache.Entry, meta metav1.List
 	})
 }
 
-func newProtobufList(envelope []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode func(*watchcache.Entry) ([]byte, error)) (*List, error) {
+func newProtobufList(envelope []byte, entries []*watchcache.Entry, meta metav1.ListMeta, encode encoder) (*List, error) {
 	metadata, err := meta.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	l := &List{media: Protobuf, items: make([][]byte, len(entries)), end: []byte(envelopeTail)}
+	l := &List{media: Protobuf, entries: entries, encode: encode, end: []byte(envelopeTail)}
 	head := appendBytes(nil, tagField1, metadata)
 	raw := len(head)
-	for i, e := range entries {
+	for _, e := range entries {
 		item, err := encode(e)
 		if err != nil {
 			return nil, err
 		}
-		l.items[i] = item
 		raw += 1 + sizeOf(len(item)) + len(item)
 	}
 	l.start = appendHeader(append([]byte(nil), envelope...), tagField2, raw)

@@ -1,0 +1,142 @@
+package memory
+
+import (
+	"math"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// ordinaryShare is the part of the limit, in per cent, up to which large
+	// requests are let in. The rest is for what nobody announced.
+	ordinaryShare = 80
+	// fullShare is the part from which nothing more should be stored.
+	fullShare = 90
+	// measureEvery bounds how often the heap is looked at.
+	measureEvery = 50 * time.Millisecond
+)
+
+// Guard weighs what requests are about to use, and what lives already,
+// against a limit. Its methods may be called from any goroutine.
+type Guard struct {
+	limit   int64
+	measure func() int64 // what lives, in bytes
+
+	lives    atomic.Int64
+	measured atomic.Int64 // when that was, in nanoseconds of the clock
+
+	mu     sync.Mutex // guards the following
+	used   int64      // by those who were let in
+	shared map[any]*sharing
+}
+
+// sharing is what several requests use together.
+type sharing struct {
+	bytes int64
+	users int
+}
+
+// NewGuard returns a guard of a limit in bytes.
+func NewGuard(limit int64) *Guard { return &Guard{limit: limit, measure: lives} }
+
+// ProcessLimit is the limit that the process's garbage collector keeps to
+// (GOMEMLIMIT); math.MaxInt64 is none.
+func ProcessLimit() int64 { return debug.SetMemoryLimit(-1) }
+
+// lives is what the last garbage collection left, and what the runtime itself
+// takes: stacks, above all.
+func lives() int64 {
+	samples := [...]metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
+	}
+	metrics.Read(samples[:])
+	sum := int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
+	for _, s := range samples[2:] {
+		sum -= int64(s.Value.Uint64())
+	}
+	return sum
+}
+
+// Need is what a request is about to use, in bytes. Own is for it alone;
+// Shared is used by all requests of the same Key together.
+type Need struct {
+	Own, Shared int64
+	Key         any // comparable
+}
+
+// Held is what a request was promised. The zero value is nothing.
+type Held struct {
+	guard *Guard
+	need  Need
+}
+
+// Reserve promises a request what it needs, or returns false if that does not
+// fit beside what lives and what others were promised. What was promised must
+// be released. now is the time.
+func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
+	if g.limit == math.MaxInt64 {
+		return Held{}, true
+	}
+	lives := g.living(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	more := need.Own
+	s := g.shared[need.Key]
+	if s == nil {
+		more += need.Shared
+	}
+	if lives+g.used+more > g.limit/100*ordinaryShare {
+		return Held{}, false
+	}
+	g.used += more
+	if need.Shared > 0 {
+		if s == nil {
+			s = &sharing{bytes: need.Shared}
+			if g.shared == nil {
+				g.shared = map[any]*sharing{}
+			}
+			g.shared[need.Key] = s
+		}
+		s.users++
+	}
+	return Held{g, need}, true
+}
+
+// Release gives back what was promised; more calls do nothing.
+func (h *Held) Release() {
+	g := h.guard
+	if g == nil {
+		return
+	}
+	h.guard = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used -= h.need.Own
+	if h.need.Shared == 0 {
+		return
+	}
+	s := g.shared[h.need.Key]
+	if s.users--; s.users == 0 {
+		g.used -= s.bytes
+		delete(g.shared, h.need.Key)
+	}
+}
+
+// Full says that what lives leaves no room for more objects. It costs two
+// loads where it was asked a moment ago.
+func (g *Guard) Full(now time.Time) bool {
+	return g.limit != math.MaxInt64 && g.living(now) > g.limit/100*fullShare
+}
+
+// living is what lives, as of a moment ago.
+func (g *Guard) living(now time.Time) int64 {
+	at, last := now.UnixNano(), g.measured.Load()
+	if at-last > int64(measureEvery) && g.measured.CompareAndSwap(last, at) {
+		g.lives.Store(g.measure())
+	}
+	return g.lives.Load()
+}

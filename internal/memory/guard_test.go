@@ -1,0 +1,98 @@
+package memory
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const mb = 1 << 20
+
+func TestGuard(t *testing.T) {
+	lives := int64(100 * mb)
+	now := time.Unix(1000, 0)
+	g := NewGuard(1000 * mb)
+	g.measure = func() int64 { return lives }
+	reserve := func(want bool, need Need) Held {
+		t.Helper()
+		now = now.Add(time.Second)
+		h, ok := g.Reserve(need, now)
+		if ok != want {
+			t.Errorf("%+v beside %d MB: %v, want %v", need, g.used/mb, ok, want)
+		}
+		return h
+	}
+	first := reserve(true, Need{Own: 400 * mb})
+	reserve(false, Need{Own: 400 * mb})
+	first.Release()
+	first.Release()
+	second := reserve(true, Need{Own: 400 * mb})
+	second.Release()
+
+	// What is shared counts once, and until the last has gone.
+	a := reserve(true, Need{Own: mb, Shared: 600 * mb, Key: "pods"})
+	b := reserve(true, Need{Own: mb, Shared: 600 * mb, Key: "pods"})
+	reserve(false, Need{Own: mb, Shared: 600 * mb, Key: "configmaps"})
+	a.Release()
+	reserve(false, Need{Own: 200 * mb})
+	b.Release()
+	c := reserve(true, Need{Own: 200 * mb})
+	c.Release()
+	if g.used != 0 || len(g.shared) != 0 {
+		t.Errorf("%d bytes are still promised", g.used)
+	}
+
+	// What lives counts as much, and from some point on nothing is to be added.
+	if g.Full(now) {
+		t.Error("full with 100 of 1000 MB")
+	}
+	lives = 950 * mb
+	reserve(false, Need{Own: mb})
+	if now = now.Add(time.Second); !g.Full(now) {
+		t.Error("not full with 950 of 1000 MB")
+	}
+	lives = 100 * mb
+	if !g.Full(now) {
+		t.Error("the heap was looked at again at once")
+	}
+}
+
+func TestGuardWithoutLimit(t *testing.T) {
+	g := NewGuard(math.MaxInt64)
+	h, ok := g.Reserve(Need{Own: math.MaxInt64}, time.Now())
+	h.Release()
+	if !ok || g.Full(time.Now()) {
+		t.Error("refused without a limit")
+	}
+}
+
+func TestLives(t *testing.T) {
+	if n := lives(); n <= 0 || n > 1<<40 {
+		t.Errorf("%d bytes live", n)
+	}
+}
+
+func BenchmarkFull(b *testing.B) {
+	g := NewGuard(1000 * mb)
+	now := time.Now()
+	for b.Loop() {
+		if g.Full(now) {
+			b.Fatal("full")
+		}
+	}
+}
+
+func BenchmarkReserve(b *testing.B) {
+	g := NewGuard(1 << 40)
+	now := time.Now()
+	for b.Loop() {
+		h, _ := g.Reserve(Need{Own: mb, Shared: mb, Key: "pods"}, now)
+		h.Release()
+	}
+}
+
+func BenchmarkMeasure(b *testing.B) {
+	for b.Loop() {
+		lives()
+	}
+}

@@ -1,0 +1,137 @@
+// Package memory says how much memory a process may use, and keeps what
+// requests are about to use within it.
+//
+//	machine, control groups ──Available──► limit of the process (GOMEMLIMIT)
+//	                                          │
+//	live heap + what was promised ──Guard──► does a large request still fit?
+//
+// Nothing here changes the process: whoever runs it sets its limit.
+package memory
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Available is how much memory a process on a machine may use at most, in
+// bytes: the machine's, or what is left of it by the limit of one of the
+// control groups that the process is in (version 1 or 2). root is the file
+// system of the process; math.MaxInt64 says that nothing could be found out.
+func Available(root fs.FS) int64 {
+	least := machine(root)
+	for _, g := range groups(root) {
+		// A limit holds for everything below, so that each level counts.
+		for dir := g.dir; ; dir = path.Dir(dir) {
+			least = min(least, number(root, path.Join(dir, g.file)))
+			if dir == g.mount || len(dir) <= len(g.mount) {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// machine is the machine's memory.
+func machine(root fs.FS) int64 {
+	raw, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return math.MaxInt64
+	}
+	for line := range strings.Lines(string(raw)) {
+		if after, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			fields := strings.Fields(after)
+			if len(fields) == 0 {
+				break
+			}
+			if kilobytes, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
+				return kilobytes << 10
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// group is a control group of the process in one hierarchy.
+type group struct {
+	mount string // where the hierarchy is mounted
+	dir   string // the group's own directory, at or below mount
+	file  string // that holds the limit
+}
+
+// groups finds the control groups that may limit the process's memory.
+func groups(root fs.FS) []group {
+	memberships, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	var unified, legacy string
+	for line := range strings.Lines(string(memberships)) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, dir, ok := strings.Cut(rest, ":")
+		switch {
+		case !ok:
+		case id == "0" && controllers == "":
+			unified = dir
+		case has(controllers, "memory"):
+			legacy = dir
+		}
+	}
+	mounts, err := root.Open("proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = mounts.Close() }()
+	var found []group
+	for scanner := bufio.NewScanner(mounts); scanner.Scan(); {
+		before, after, ok := strings.Cut(scanner.Text(), " - ")
+		mount, source := strings.Fields(before), strings.Fields(after)
+		if !ok || len(mount) < 5 || len(source) < 3 {
+			continue
+		}
+		switch kind, options := source[0], source[2]; {
+		case kind == "cgroup2" && unified != "":
+			found = append(found, newGroup(mount[3], mount[4], unified, "memory.max"))
+		case kind == "cgroup" && legacy != "" && has(options, "memory"):
+			found = append(found, newGroup(mount[3], mount[4], legacy, "memory.limit_in_bytes"))
+		}
+	}
+	return found
+}
+
+// newGroup finds the directory of a group. What a mount shows begins at a
+// directory of the hierarchy, which in a container may be the group itself.
+func newGroup(shown, mount, dir, file string) group {
+	mount = strings.TrimPrefix(mount, "/")
+	below, ok := strings.CutPrefix(dir, strings.TrimSuffix(shown, "/"))
+	if !ok || below != "" && below[0] != '/' {
+		below = ""
+	}
+	return group{mount: mount, dir: path.Join(mount, below), file: file}
+}
+
+func has(list, item string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		if one == item {
+			return true
+		}
+	}
+	return false
+}
+
+// number reads a limit; none is math.MaxInt64.
+func number(root fs.FS, file string) int64 {
+	raw, err := fs.ReadFile(root, file)
+	if err != nil {
+		return math.MaxInt64
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || n <= 0 {
+		return math.MaxInt64 // "max"
+	}
+	return n
+}
