@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,11 +38,7 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 func apiServerCommand() *cobra.Command {
 	f := component.NewAPIServerFlags()
 	return componentCommand("apiserver", "Serve the Kubernetes API", f.AddFlags, func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		var pacing sync.WaitGroup
-		pacing.Go(func() { paceGarbage(ctx) })
-		defer pacing.Wait()
-		defer cancel()
+		defer manageMemory(ctx, controlShare)()
 		return component.RunAPIServer(ctx, f)
 	})
 }

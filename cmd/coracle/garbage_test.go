@@ -1,12 +1,14 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 )
 
+const mb = 1 << 20
+
 func TestGarbagePercent(t *testing.T) {
-	const mb = 1 << 20
 	for _, tt := range []struct {
 		what            string
 		live, allocated uint64
@@ -27,10 +29,49 @@ func TestGarbagePercent(t *testing.T) {
 }
 
 func TestGarbageFor(t *testing.T) {
-	const mb = 1 << 20
-	for memory, want := range map[uint64]uint64{512 * mb: 32 * mb, 1024 * mb: 64 * mb, 24576 * mb: 256 * mb, 0: 0} {
-		if got := garbageFor(memory); got != want {
-			t.Errorf("%d MB of memory: %d MB, want %d MB", memory/mb, got/mb, want/mb)
+	for limit, want := range map[int64]uint64{512 * mb: 32 * mb, 1024 * mb: 64 * mb, 24576 * mb: 256 * mb, math.MaxInt64: 256 * mb} {
+		if got := garbageFor(limit); got != want {
+			t.Errorf("a limit of %d MB: %d MB, want %d MB", limit/mb, got/mb, want/mb)
+		}
+	}
+}
+
+// A load is what allocates fast or takes more memory than at rest; after it
+// memory is given back several times, and then no more.
+func TestPace(t *testing.T) {
+	start := time.Unix(0, 0)
+	p := pace{most: 256 * mb, last: start, rest: 60 * mb}
+	if _, load := p.collected(heap{live: 30 * mb, allocated: 30 * mb, held: 92 * mb}, start.Add(2*time.Minute)); load {
+		t.Error("a collection at rest is a load")
+	}
+	if percent, load := p.collected(heap{live: 30 * mb, allocated: 90 * mb, held: 62 * mb}, start.Add(2*time.Minute+time.Second)); !load || percent != 800 {
+		t.Errorf("60 MB a second: %d %%, load %v", percent, load)
+	}
+	if _, load := p.collected(heap{live: 100 * mb, allocated: 100 * mb, held: 300 * mb}, start.Add(10*time.Minute)); !load {
+		t.Error("240 MB more than at rest are no load")
+	}
+	for n := 1; p.gaveBack(70 * mb); n++ {
+		if n > givings {
+			t.Fatal("memory is given back for ever")
+		}
+	}
+	if _, load := p.collected(heap{live: 30 * mb, allocated: 130 * mb, held: 72 * mb}, start.Add(20*time.Minute)); load {
+		t.Error("what stays is a load for ever")
+	}
+}
+
+func TestLimitOf(t *testing.T) {
+	for _, tt := range []struct {
+		available int64
+		share     float64
+		want      int64
+	}{
+		{1000 * mb, 0.75, 750 * mb},
+		{32 * mb, 0.75, 64 * mb},
+		{math.MaxInt64, 0.75, math.MaxInt64},
+	} {
+		if got := limitOf(tt.available, tt.share); got != tt.want {
+			t.Errorf("%g of %d MB: %d MB, want %d MB", tt.share, tt.available/mb, got/mb, tt.want/mb)
 		}
 	}
 }

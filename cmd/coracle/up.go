@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -205,11 +204,10 @@ func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s 
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		var pacing sync.WaitGroup
-		pacing.Go(func() { paceGarbage(ctx) })
+		stop := manageMemory(ctx, wholeShare)
 		err := c.Run(ctx)
 		cancel()
-		pacing.Wait()
+		stop()
 		ended <- err
 	}()
 	select {

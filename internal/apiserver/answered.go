@@ -37,6 +37,7 @@ type Observer func(Answered)
 
 // finish turns a panic into an answer and reports the request.
 func (q *request) finish() {
+	q.held.Release()
 	reason := recover()
 	if reason != nil {
 		q.panicked(reason)

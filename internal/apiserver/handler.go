@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
+	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -33,6 +34,7 @@ type request struct {
 	now    time.Time
 
 	turn turn
+	held memory.Held // promised for what is large
 
 	endpoint *endpoint
 	sub      *resource.Subresource // nil for the object itself

@@ -165,6 +165,11 @@ func (q *request) asOf(revision int64, after watchcache.Position) listStart {
 
 // sendPage answers with a page in the form that the client wants.
 func (q *request) sendPage(p *page, o codec.Output) error {
+	if q.info.Verb == "list" {
+		if err := q.reserveList(p, o); err != nil {
+			return err
+		}
+	}
 	if o.Convert.Kind == "Table" {
 		return q.sendTable(http.StatusOK, p.entries, p.meta, o)
 	}

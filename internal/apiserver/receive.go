@@ -159,7 +159,7 @@ func (q *request) readBody() ([]byte, error) {
 	if q.http.ContentLength > maxBodySize || len(q.body) > maxBodySize {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBodySize))
 	}
-	return q.body, nil
+	return q.body, q.reserveBody()
 }
 
 // unreadBody is the body for a handler that reads it from its beginning.

@@ -37,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -94,6 +95,9 @@ type Config struct {
 	// long-running ones aside: 0 is upstream's default, below is no bound.
 	Fairness                         *fairness.Controller
 	MaxInFlight, MaxMutatingInFlight int
+	// Memory refuses large requests that do not fit; nil is a guard of the
+	// process's own limit.
+	Memory *memory.Guard
 	// RequestTimeout bounds every request that is not long-running; 0 is a minute.
 	RequestTimeout time.Duration
 	// MinRequestTimeout is the least that a watch without a timeout lasts; 0 is 30 minutes.
@@ -166,6 +170,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = defaultMaxInFlight
+	}
+	if c.Memory == nil {
+		c.Memory = memory.NewGuard(memory.ProcessLimit())
 	}
 	if c.MaxMutatingInFlight == 0 {
 		c.MaxMutatingInFlight = defaultMaxMutatingInFlight

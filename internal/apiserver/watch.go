@@ -59,11 +59,16 @@ func (q *request) watch() error {
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
 		count:    q.server.Metrics.Watches.Of(q.info.APIGroup, q.info.APIVersion, q.info.Resource),
-		begun:    q.leave,
+		begun:    q.watchBegun,
 	}
 	start, err := q.watchStart(options)
 	if err != nil {
 		return err
+	}
+	if start.initial != nil {
+		if err := q.reserveInitial(o); err != nil {
+			return err
+		}
 	}
 	stream, err := q.openStream(o.Media)
 	if err != nil {
@@ -72,6 +77,12 @@ func (q *request) watch() error {
 	defer stream.close()
 	w.stream = stream
 	return w.run(q.ctx, start)
+}
+
+// watchBegun gives back what only the initial events needed.
+func (q *request) watchBegun() {
+	q.leave()
+	q.held.Release()
 }
 
 // watchStart is where a watch begins.
@@ -109,7 +120,8 @@ type watcher struct {
 	table    codec.TableOptions
 	marks    bool // bookmarks are wanted
 	stream   eventStream
-	frames   []byte // what is to be sent next
+	frames   []byte  // what is to be sent next
+	pooled   *[]byte // whose memory frames has; nil while there are none
 	count    metrics.Watched
 	begun    func() // told when the initial events are sent
 }
@@ -263,6 +275,7 @@ func (w *watcher) end(err error, revision int64) error {
 	if encodeErr != nil {
 		return encodeErr
 	}
+	w.gather()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "ERROR", body)
 	_ = w.flush()
 	return nil
@@ -280,6 +293,7 @@ func (w *watcher) bookmark(revision int64, initial bool) error {
 	if err != nil {
 		return err
 	}
+	w.gather()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "BOOKMARK", body)
 	return w.flush()
 }

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,6 +13,7 @@ import (
 
 // add gathers one event, and sends what is gathered when it is much.
 func (w *watcher) add(eventType string, e *watchcache.Entry) error {
+	w.gather()
 	c, before := w.endpoint.codec, len(w.frames)
 	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
 		raw, err := c.Raw(e)
@@ -48,6 +50,7 @@ func (w *watcher) addLeft(e *watchcache.Event) error {
 	if err != nil {
 		return err
 	}
+	w.gather()
 	before := len(w.frames)
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "DELETED", body)
 	return w.sent(before)
@@ -77,15 +80,31 @@ func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
 	}
 }
 
+// frameBuffers are the memory of what watchers gather. Thousands of watchers
+// that wait hold none.
+var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// gather makes room for frames.
+func (w *watcher) gather() {
+	if w.pooled == nil {
+		w.pooled = frameBuffers.Get().(*[]byte)
+		w.frames = (*w.pooled)[:0]
+	}
+}
+
 // flush sends what is gathered.
 func (w *watcher) flush() error {
-	if len(w.frames) == 0 {
+	if w.pooled == nil {
 		return nil
 	}
-	err := w.stream.send(w.frames)
-	w.frames = w.frames[:0]
-	if cap(w.frames) > 2*batchSize {
-		w.frames = nil
+	var err error
+	if len(w.frames) > 0 {
+		err = w.stream.send(w.frames)
 	}
+	if cap(w.frames) <= 2*batchSize {
+		*w.pooled = w.frames[:0]
+		frameBuffers.Put(w.pooled)
+	}
+	w.frames, w.pooled = nil, nil
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource/all"
@@ -164,6 +165,7 @@ func NewAPIServer(ctx context.Context, f *APIServerFlags, s store.Store, keys *p
 	a.metrics = metrics.NewAPIServer(gates)
 	a.store = newMeasured(a.store, a.metrics.Store, resources)
 	a.cache = watchcache.New(a.store, resources)
+	a.cache.LimitHistory(memory.ProcessLimit() / historyShare)
 	a.startup = newStartup(a.cache.Synced())
 	a.metrics.MustRegister(caches{a.cache}, newStorageSize(s))
 	source := objects.Cache{Cache: a.cache}

@@ -10,6 +10,9 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
+// historyShare is the part of the process's memory that superseded objects may take.
+const historyShare = 8
+
 // caches shows what the watch cache has been told of each resource. It
 // implements prometheus.Collector.
 type caches struct{ cache *watchcache.Cache }

@@ -41,6 +41,9 @@ func newEntry(r *resource.Resource, obj resource.Object, at Position, revision i
 	return e
 }
 
+// StoredSize is how many bytes the object takes in the store.
+func (e *Entry) StoredSize() int { return e.size }
+
 func indexValues(r *resource.Resource, obj resource.Object) []string {
 	if len(r.Indexed) == 0 {
 		return nil

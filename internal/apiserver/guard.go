@@ -1,0 +1,130 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/memory"
+)
+
+// Requests that are about to use much memory announce it to the guard and are
+// refused with 429 if it is not there. Small ones go on being served, and those
+// of the cluster's own components always.
+//
+//	list    what the entries are encoded to, shared by all that list the same,
+//	        and what is put together for this request alone
+//	write   a large body and what it is decoded to; any body once the heap is full
+const (
+	// largeUse is what a request may use without asking, in bytes.
+	largeUse = 1 << 20
+	// encodedCost is how many bytes an encoding takes for each that is stored.
+	encodedCost = 3
+	// decodedCost is how many bytes a body takes for each of its own until its
+	// object is stored.
+	decodedCost = 10
+	// entryCost is what listing an entry takes besides its encoding.
+	entryCost = 16
+)
+
+// encodings are what entries keep for a version in a form.
+type encodings struct {
+	endpoint *endpoint
+	media    codec.Media
+	partial  bool
+}
+
+// reserve asks for what the request is about to use. It is given back when
+// the request has been answered.
+func (q *request) reserve(need memory.Need) error {
+	held, ok := q.server.Memory.Reserve(need, q.server.Clock.Now())
+	if !ok && !q.critical() {
+		return q.outOfMemory()
+	}
+	q.held = held
+	return nil
+}
+
+// reserveList asks for what a list of a page takes.
+func (q *request) reserveList(p *page, o codec.Output) error {
+	stored := q.storedBytes(p)
+	if stored*encodedCost < largeUse {
+		return nil
+	}
+	encoded := stored * encodedCost
+	need := memory.Need{Own: int64(len(p.entries)) * entryCost}
+	if o.Convert.Kind == "Table" || o.Media == codec.YAML || !o.Plain() {
+		need.Own += 2 * encoded // it is put together as a whole
+	} else {
+		// Listing a part of them makes only these encodings, but what others
+		// list at the same time is a part of the same.
+		need.Shared = q.endpoint.kind.Stored() * encodedCost
+		need.Key = encodings{q.endpoint, o.Media, o.Convert.Kind != ""}
+		if need.Shared > 2*encoded {
+			need.Own, need.Shared = need.Own+encoded, 0
+		}
+	}
+	return q.reserve(need)
+}
+
+// reserveInitial asks for what sending everything there is takes.
+func (q *request) reserveInitial(o codec.Output) error {
+	encoded := q.endpoint.kind.Stored() * encodedCost
+	if encoded < largeUse {
+		return nil
+	}
+	return q.reserve(memory.Need{Own: batchSize, Shared: encoded, Key: encodings{q.endpoint, o.Media, o.Convert.Kind != ""}})
+}
+
+// storedBytes is about how much the objects of a page take in the store.
+func (q *request) storedBytes(p *page) int64 {
+	const exactly = 1000 // objects whose sizes are looked at one by one
+	if n := len(p.entries); n > exactly {
+		return q.endpoint.kind.Stored() / int64(max(q.endpoint.kind.Snapshot().Len(), 1)) * int64(n)
+	}
+	sum := 0
+	for _, e := range p.entries {
+		sum += e.StoredSize()
+	}
+	return int64(sum)
+}
+
+// reserveBody asks for what decoding the body takes.
+func (q *request) reserveBody() error {
+	if len(q.body) == 0 || q.http.Method == http.MethodDelete {
+		return nil
+	}
+	if q.endpoint != nil && q.endpoint.kind != nil && q.server.Memory.Full(q.now) && !q.privileged() && !q.critical() {
+		return q.outOfMemory()
+	}
+	use := int64(len(q.body)) * decodedCost
+	if use < largeUse {
+		return nil
+	}
+	return q.reserve(memory.Need{Own: use})
+}
+
+// outOfMemory refuses the request because there is no memory for it now.
+func (q *request) outOfMemory() error {
+	q.dropped = true
+	return apierrors.NewTooManyRequests("there is not enough memory for this request now, please try again later or ask for less at a time", 1)
+}
+
+// critical says that the cluster depends on the request: it comes from one of
+// its components.
+func (q *request) critical() bool {
+	name := q.user.GetName()
+	if after, ok := strings.CutPrefix(name, "system:"); ok {
+		account, isAccount := strings.CutPrefix(after, "serviceaccount:")
+		return !isAccount && name != user.Anonymous || strings.HasPrefix(account, "kube-system:")
+	}
+	return false
+}
+
+func (q *request) privileged() bool {
+	return slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup)
+}
