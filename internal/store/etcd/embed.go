@@ -57,8 +57,8 @@ const (
 	singleBatchInterval = 500 * time.Millisecond
 	defaultQuota        = 8 << 30
 	maxRequestBytes     = 8 << 20
-	singleSnapshotCount = 5000 // entries of the log that stay in memory
-	singleCatchUp       = 500
+	singleSnapshotCount = 5000                    // entries of the log until the next snapshot on disk
+	singleCatchUp       = 10                      // entries that stay in memory: nobody catches up, and each may hold megabytes
 	singlePeer          = "http://localhost:2380" // a name only: nothing listens
 )
 

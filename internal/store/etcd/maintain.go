@@ -21,6 +21,7 @@ const reclaimPause = 5 * time.Second
 type sizes struct {
 	file, used, quota int64
 	alarm             bool // NOSPACE is raised: etcd refuses writes
+	quiet             bool // hardly anything is being written
 }
 
 // action is what maintenance does about a state.
@@ -32,18 +33,26 @@ const (
 	reclaim // compact now, defragment, and lift the alarm
 )
 
-// worthDefragment is how much free space in the file makes it worth to
-// rewrite it, which stops etcd for that time.
-const worthDefragment = 64 << 20
+// Rewriting the file stops writes for that time, and makes smaller what of it
+// is mapped into memory.
+const (
+	// worthDefragment is how much free space makes it worth.
+	worthDefragment = 16 << 20
+	// quickDefragment is what can be rewritten in a fraction of a second.
+	quickDefragment = 128 << 20
+	// quietWrites is how many writes between two looks disturb nobody.
+	quietWrites = 10 * int64(maintainEvery/time.Second)
+)
 
-// decide defragments a file that is mostly free space, and reclaims what can
-// be when the quota is hit.
+// decide defragments a file that is mostly free space while nobody minds, and
+// reclaims what can be when the quota is hit. What is free is used again
+// otherwise.
 func decide(s sizes) action {
 	free := s.file - s.used
 	switch {
 	case s.alarm:
 		return reclaim
-	case free > worthDefragment && free > s.file/2:
+	case s.quiet && s.used < quickDefragment && free > worthDefragment && free > s.file/2:
 		return defragment
 	case s.file > s.quota/10*8 && free > s.file/10:
 		return defragment
@@ -58,7 +67,9 @@ func (e *Embedded) maintain(ctx context.Context) {
 	defer ticker.Stop()
 	poke, pause := e.poke, time.NewTimer(0)
 	defer pause.Stop()
+	last := e.revision()
 	for {
+		quiet := false
 		select {
 		case <-ctx.Done():
 			return
@@ -66,21 +77,28 @@ func (e *Embedded) maintain(ctx context.Context) {
 			poke = e.poke
 			continue
 		case <-ticker.C:
+			now := e.revision()
+			quiet = now-last < quietWrites
+			last = now
 		case <-poke:
 			poke = nil
 			pause.Reset(reclaimPause)
 		}
-		if err := e.maintainOnce(ctx, logger); err != nil && ctx.Err() == nil {
+		if err := e.maintainOnce(ctx, logger, quiet); err != nil && ctx.Err() == nil {
 			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
 		}
 	}
 }
 
-func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger) error {
+// revision is how many writes there have been.
+func (e *Embedded) revision() int64 { return e.server.Server.KV().Rev() }
+
+func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger, quiet bool) error {
 	before, err := e.sizes(ctx)
 	if err != nil {
 		return err
 	}
+	before.quiet = quiet
 	what := decide(before)
 	if what == nothing {
 		return nil
