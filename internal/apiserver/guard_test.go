@@ -1,0 +1,138 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/memory"
+)
+
+// TestLoadThatDoesNotFit is a server whose memory is full: what is large, and
+// what would stay, is refused as too many requests; what is small, makes room
+// or comes from the cluster's components is served.
+func TestLoadThatDoesNotFit(t *testing.T) {
+	s := apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Memory = memory.NewGuard(1 << 20)
+		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+	})
+	const maps = "/api/v1/namespaces/default/configmaps"
+	object := func(name string, size int) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size))
+	}
+	do := func(user, method, path, body string, headers ...string) (int, http.Header, []byte) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Test-User", user)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		answer, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, response.Header, answer
+	}
+	const scheduler = "system:kube-scheduler"
+	for i := range 10 {
+		if code, _, answer := do(scheduler, http.MethodPost, maps, object(fmt.Sprint("large-", i), 500<<10)); code != http.StatusCreated {
+			t.Fatalf("create by a component: %d %s", code, answer)
+		}
+	}
+	do("admin", http.MethodPost, "/api/v1/namespaces/other/configmaps", object("small", 10))
+
+	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	for _, tt := range []struct {
+		what, user, method, path, body, accept string
+		want                                   int
+	}{
+		{"a large list", "jane", http.MethodGet, maps, "", "", http.StatusTooManyRequests},
+		{"a large list by an administrator", "admin", http.MethodGet, maps, "", "", http.StatusTooManyRequests},
+		{"a large list as a table", "jane", http.MethodGet, maps, "", table, http.StatusTooManyRequests},
+		{"a watch that begins with it", "jane", http.MethodGet, maps + "?watch=1&timeoutSeconds=1", "", "", http.StatusTooManyRequests},
+		{"a large body", "admin", http.MethodPost, maps, object("new", 500<<10), "", http.StatusTooManyRequests},
+		{"a small object of a user", "jane", http.MethodPost, maps, object("new", 10), "", http.StatusTooManyRequests},
+		{"a small object of an administrator", "admin", http.MethodPost, maps, object("new", 10), "", http.StatusCreated},
+		{"a review", "jane", http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, "", http.StatusCreated},
+		{"a get", "jane", http.MethodGet, maps + "/large-1", "", "", http.StatusOK},
+		{"a small list", "jane", http.MethodGet, "/api/v1/namespaces/other/configmaps", "", "", http.StatusOK},
+		{"a watch from now on", "jane", http.MethodGet, maps + "?watch=1&timeoutSeconds=1&resourceVersion=1", "", "", http.StatusOK},
+		{"a deletion", "jane", http.MethodDelete, maps + "/large-2", `{"kind":"DeleteOptions","apiVersion":"v1"}`, "", http.StatusOK},
+		{"a large list by a component", scheduler, http.MethodGet, maps, "", "", http.StatusOK},
+		{"a large list by a controller", "system:serviceaccount:kube-system:namespace-controller", http.MethodGet, maps, "", "", http.StatusOK},
+		{"a large list by somebody's service account", "system:serviceaccount:default:default", http.MethodGet, maps, "", "", http.StatusTooManyRequests},
+		{"health", "jane", http.MethodGet, "/readyz", "", "", http.StatusOK},
+	} {
+		code, header, answer := do(tt.user, tt.method, tt.path, tt.body, "Accept", tt.accept)
+		if code != tt.want {
+			t.Errorf("%s: %d, want %d: %s", tt.what, code, tt.want, bytes.TrimSpace(answer[:min(len(answer), 300)]))
+			continue
+		}
+		if code != http.StatusTooManyRequests {
+			continue
+		}
+		var status metav1.Status
+		if err := json.Unmarshal(answer, &status); err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if apierrors.ReasonForError(&apierrors.StatusError{ErrStatus: status}) != metav1.StatusReasonTooManyRequests || header.Get("Retry-After") != "1" {
+			t.Errorf("%s: reason %q, Retry-After %q", tt.what, status.Reason, header.Get("Retry-After"))
+		}
+	}
+}
+
+// A server whose process has memory serves large lists to all at once.
+func TestLargeListsShareMemory(t *testing.T) {
+	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Memory = memory.NewGuard(1 << 30) })
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for i := range 40 {
+		body := fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 500<<10))
+		response, err := http.Post(s.URL+maps, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Fatal(response.Status)
+		}
+	}
+	codes := make(chan int)
+	for range 50 { // each of them would make 60 MB if it were alone
+		go func() {
+			response, err := http.Get(s.URL + maps)
+			if err != nil {
+				codes <- 0
+				return
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+			codes <- response.StatusCode
+		}()
+	}
+	for range 50 {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("one of 50 lists: %d", code)
+		}
+	}
+}
