@@ -20,6 +20,7 @@ type Entry struct {
 	size            int      // of the stored value, for the log's budget
 	index           []string // values of the kind's indexed fields
 	encodings       atomic.Pointer[encoding]
+	packed          bool        // a copy that repacking made
 	used            atomic.Bool // an encoding was asked for since the last sweep
 }
 

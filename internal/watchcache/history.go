@@ -17,7 +17,7 @@ const (
 	// logAge is how long any event is kept.
 	logAge = 5 * time.Minute
 	// restCost is how much of a kind's events that are no longer fresh is kept, in bytes.
-	restCost = 4 << 20
+	restCost = 1 << 20
 	// logCount bounds the events of a kind.
 	logCount = 100_000
 	// historyCost bounds the events of all kinds together, in bytes.

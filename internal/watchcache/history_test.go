@@ -3,10 +3,13 @@ package watchcache_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -155,6 +158,66 @@ func TestStoredBytes(t *testing.T) {
 		must[int64](t)(c.Fresh(t.Context()))
 		if n := k.Stored(); n != 0 {
 			t.Errorf("%d bytes after the last deletion", n)
+		}
+	})
+}
+
+var expiring = resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
+	GroupVersion: corev1.SchemeGroupVersion, Kind: "ConfigMap", Plural: "expiring", TTL: time.Hour,
+})
+
+// Objects that go by themselves are copied once a load is over. Nobody can
+// tell but by the pointer.
+func TestRepackingChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, mem.New(), expiring, configMaps)
+		k, other := c.Kind(expiring), c.Kind(configMaps)
+		begin := c.Revision()
+		const count = 3000
+		for i := range count {
+			must[*watchcache.Entry](t)(k.Create(t.Context(), configMap("default", fmt.Sprint("a", i), large(1))))
+		}
+		must[*watchcache.Entry](t)(other.Create(t.Context(), configMap("default", "a", "")))
+		must[int64](t)(c.Fresh(t.Context()))
+		before := k.Snapshot()
+		kept, _ := other.Get("default", "a")
+		cursor := must[*watchcache.Cursor](t)(k.Watch(c.Revision()))
+
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		copied := 0
+		k.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
+			old, ok := before.Get(e.Namespace, e.Name)
+			if !ok || e.Revision != old.Revision || e.StoredSize() != old.StoredSize() || !reflect.DeepEqual(e.Object, old.Object) {
+				t.Errorf("%s has become another", e.Name)
+			}
+			if e != old {
+				copied++
+			}
+			return true
+		})
+		if copied != count {
+			t.Errorf("%d of %d entries have been copied", copied, count)
+		}
+		if now, _ := other.Get("default", "a"); now != kept {
+			t.Error("an object that does not expire has been copied")
+		}
+		if k.Stored() < count<<10 || k.Changed() != begin+count {
+			t.Errorf("%d bytes are stored, changed at %d", k.Stored(), k.Changed())
+		}
+		done := make(chan struct{})
+		close(done)
+		if events, _, err := cursor.Next(t.Context(), done); len(events) > 0 || err != nil {
+			t.Errorf("watchers see %v, %v", script(events), err)
+		}
+		// The copies are as good as what was there before.
+		e, _ := k.Get("default", "a7")
+		e = must[*watchcache.Entry](t)(k.Update(t.Context(), configMap("default", "a7", "2"), e))
+		must[*watchcache.Entry](t)(k.Delete(t.Context(), e, nil))
+		must[int64](t)(c.Fresh(t.Context()))
+		events, _, err := cursor.Next(t.Context(), nil)
+		if got, want := fmt.Sprint(script(events)), fmt.Sprintf("[MODIFIED default/a7 %d DELETED default/a7 %d]", e.Revision, e.Revision+1); err != nil || got != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 	})
 }

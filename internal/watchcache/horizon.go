@@ -22,6 +22,18 @@ type mark struct {
 
 func (h *horizon) load() int64 { return h.revision.Load() }
 
+// since is the revision that the cache had reached by a time, of those that
+// were noted; 0 if that is not known.
+func (h *horizon) since(t time.Time) (revision int64) {
+	for _, m := range h.marks {
+		if m.at.After(t) {
+			break
+		}
+		revision = m.revision
+	}
+	return revision
+}
+
 // pass notes how far the cache is now and moves on to where it was logAge ago.
 func (h *horizon) pass(now time.Time, revision int64) {
 	h.marks = append(h.marks, mark{now, revision})

@@ -14,6 +14,7 @@ type Kind struct {
 	cache    *Cache
 	resource atomic.Pointer[resource.Resource]
 	loans    loans
+	packed   int64 // how far entries have been repacked; belongs to who applies batches
 
 	mu       sync.RWMutex // guards the following
 	state    state

@@ -103,8 +103,12 @@ func (c *Cache) follow(ctx context.Context) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	var waiting []addition
-	for encodings := false; ; {
-		var retry <-chan time.Time
+	var copies repacking
+	for encodings, more := false, false; ; {
+		var retry, repack <-chan time.Time
+		if more {
+			repack = time.After(repackPause)
+		}
 		if waiting = c.add(ctx, waiting); len(waiting) > 0 {
 			retry = time.After(retryAfter)
 		}
@@ -128,6 +132,10 @@ func (c *Cache) follow(ctx context.Context) error {
 			}
 			encodings = !encodings
 			c.trim()
+			copies.collect(c.byPath(), c.horizon.since(now.Add(-freshAge)))
+			more = len(copies.entries) > 0
+		case <-repack:
+			more = copies.step(ctx)
 		case <-retry:
 		}
 	}

@@ -18,7 +18,7 @@ const lockPatience = 5 * time.Second
 // checkDatabase opens the database of a data directory, if there is one, and
 // closes it again: etcd itself ends the whole process over a damaged one.
 func checkDatabase(dir string) error {
-	path := filepath.Join(dir, "member", "snap", "db")
+	path := databaseFile(dir)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

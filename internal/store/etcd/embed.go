@@ -70,6 +70,7 @@ type Embedded struct {
 	*Store
 	server *embed.Etcd
 	client *clientv3.Client
+	file   string // the database
 	quota  int64
 	poke   chan struct{} // the quota was hit
 	ends   fatal         // etcd cannot go on
@@ -94,7 +95,7 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
-	e := &Embedded{server: server, quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
+	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
 	if err := e.elected(ctx, config.PeerURL == ""); err != nil {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)

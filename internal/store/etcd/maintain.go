@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maintainEvery is how often the size of the database is looked at.
-const maintainEvery = time.Minute
+// maintainEvery is how often the database is looked at.
+const maintainEvery = 30 * time.Second
 
 // reclaimPause is how long writes that are refused cannot start another
 // attempt to make room, which stops etcd while it runs.
@@ -42,6 +42,9 @@ const (
 	quickDefragment = 128 << 20
 	// quietWrites is how many writes between two looks disturb nobody.
 	quietWrites = 10 * int64(maintainEvery/time.Second)
+	// pagesWrites is how many writes since the last time bring so many pages
+	// into memory that they are released.
+	pagesWrites = 1000
 )
 
 // decide defragments a file that is mostly free space while nobody minds, and
@@ -67,7 +70,7 @@ func (e *Embedded) maintain(ctx context.Context) {
 	defer ticker.Stop()
 	poke, pause := e.poke, time.NewTimer(0)
 	defer pause.Stop()
-	last := e.revision()
+	last, released := e.revision(), int64(0)
 	for {
 		quiet := false
 		select {
@@ -86,6 +89,12 @@ func (e *Embedded) maintain(ctx context.Context) {
 		}
 		if err := e.maintainOnce(ctx, logger, quiet); err != nil && ctx.Err() == nil {
 			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
+		}
+		if quiet && last-released > pagesWrites {
+			released = last
+			if err := releasePages(e.file); err != nil {
+				logger.V(1).Info("Cannot release the pages of etcd's database", "error", err)
+			}
 		}
 	}
 }

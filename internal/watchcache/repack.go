@@ -1,0 +1,99 @@
+package watchcache
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// Objects that live for a while and then go by themselves, as events do, are
+// what a load leaves behind: each in a dozen pieces, among others that have
+// gone, so that a few bytes keep whole pages of memory.
+//
+//	before  [e.......][...e....][.e......][......e.]
+//	after   [eeee....]
+//
+// Copied once the load is over they lie together, and the pages are given back.
+const (
+	// repackQuiet is how many events between two sweeps are no load.
+	repackQuiet = 1000
+	// repackSlice is how long events may wait for copies, every repackPause.
+	repackSlice = 5 * time.Millisecond
+	repackPause = 50 * time.Millisecond
+)
+
+// repacking is the entries that are still to be copied.
+type repacking struct {
+	applied int64 // events at the last sweep
+	entries []*Entry
+	kinds   []*Kind // of entries
+}
+
+// collect finds what is to be copied: what has been there since before
+// revision, in kinds whose objects go by themselves.
+func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
+	var applied int64
+	for _, k := range kinds {
+		applied += k.received.Load()
+	}
+	quiet := applied-r.applied < repackQuiet
+	r.applied = applied
+	if !quiet || len(r.entries) > 0 {
+		return
+	}
+	for _, k := range kinds {
+		if k.Resource().TTL == 0 || k.packed >= k.Changed() {
+			continue
+		}
+		k.packed = min(revision, k.Changed())
+		k.Snapshot().state.entries.Scan(func(e *Entry) bool {
+			if !e.packed && e.Revision <= revision {
+				r.entries, r.kinds = append(r.entries, e), append(r.kinds, k)
+			}
+			return true
+		})
+	}
+}
+
+// step copies for a moment, and tells whether there is more to do.
+func (r *repacking) step(ctx context.Context) (more bool) {
+	for begun := time.Now(); len(r.entries) > 0 && time.Since(begun) < repackSlice; {
+		n := len(r.entries) - 1
+		r.kinds[n].repack(ctx, r.entries[n])
+		r.entries[n] = nil
+		r.entries, r.kinds = r.entries[:n], r.kinds[:n]
+	}
+	if len(r.entries) == 0 {
+		r.entries, r.kinds = nil, nil
+		return false
+	}
+	return true
+}
+
+// repack puts a copy in the place of an entry, if it is still there. Nobody
+// is told, for nothing has changed.
+func (k *Kind) repack(ctx context.Context, e *Entry) {
+	if now, ok := k.Get(e.Namespace, e.Name); !ok || now != e {
+		return
+	}
+	r := k.Resource()
+	value, err := resource.EncodeStored(e.Object)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot copy an object", "resource", r.GroupResource(), "namespace", e.Namespace, "name", e.Name)
+		return
+	}
+	obj, err := resource.DecodeStored(r, value, e.Revision)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot copy an object", "resource", r.GroupResource(), "namespace", e.Namespace, "name", e.Name)
+		return
+	}
+	c := newEntry(r, obj, e.Position(), e.Revision, e.size)
+	c.packed = true
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.state.set(c)
+	k.shared.Store(nil)
+}
