@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -201,9 +204,34 @@ func (c *cluster) givesBack(t *testing.T, load func(ctx context.Context) error) 
 		<-again.C
 	}
 	t.Logf("memory: %d MB before, %d MB at most, %d MB %v after", before>>20, most.Load()>>20, now>>20, time.Since(over).Round(time.Second))
+	t.Logf("of which: %s", c.memoryParts(t))
 	if now > before+memoryBar {
 		t.Errorf("the API server's process takes %d MB %v after the load; it took %d MB before", now>>20, memoryTime, before>>20)
 	}
+}
+
+// memoryParts is what the API server says of its memory.
+func (c *cluster) memoryParts(t *testing.T) string {
+	t.Helper()
+	raw, err := c.client.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch name {
+		case "go_memstats_heap_alloc_bytes", "go_memstats_heap_inuse_bytes", "go_memstats_stack_inuse_bytes":
+			bytes, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, fmt.Sprintf("%s %d MB", name, int(bytes)>>20))
+		case "go_goroutines":
+			parts = append(parts, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(parts, ", "))
 }
 
 // TestThousandsOfWatches: what watches take is given back when they end.
@@ -272,4 +300,55 @@ func TestHundredClientsListEverything(t *testing.T) {
 			return l.done(ctx, i*streams/4, http.MethodGet, "/api/v1/configmaps", nil, http.StatusOK, http.StatusTooManyRequests)
 		})
 	})
+}
+
+// TestWatchersThatNeverRead: they hold little of what happens, however long
+// they stay, and others see it all meanwhile.
+func TestWatchersThatNeverRead(t *testing.T) {
+	c := own(t, "--nodes=0")
+	watchers, updates := size(50, 500), size(300, 2000)
+	const path = "/api/v1/namespaces/default/configmaps"
+	object := func(i int) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"name":"large"},"data":{"a":"%0*d"}}`, 64<<10, i)
+	}
+	l := newLoader(t, c.admin)
+	if err := l.done(t.Context(), 0, http.MethodPost, path, object(0), http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	c.givesBack(t, func(context.Context) error {
+		for range watchers {
+			if err := c.watchBlindly(t, path); err != nil {
+				return err
+			}
+		}
+		c.meanwhile(t, func(ctx context.Context) {
+			for i := range updates {
+				if err := l.done(ctx, 0, http.MethodPut, path+"/large", object(i+1), http.StatusOK); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		return nil
+	})
+}
+
+// watchBlindly begins a watch that is not read, until the end of the test.
+func (c *cluster) watchBlindly(t *testing.T, path string) error {
+	tlsConfig, err := rest.TLSConfigFor(c.admin)
+	if err != nil {
+		return err
+	}
+	plain, err := net.Dial("tcp", c.address())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = plain.Close() })
+	if err := plain.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		return err
+	}
+	tlsConfig = cloneTLS(tlsConfig)
+	tlsConfig.ServerName, _, _ = net.SplitHostPort(c.address())
+	_, err = fmt.Fprintf(tls.Client(plain, tlsConfig), "GET %s?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: %s\r\n\r\n", path, c.address())
+	return err
 }
