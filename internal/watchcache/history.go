@@ -34,11 +34,15 @@ const (
 func (c *Cache) LimitHistory(bytes int64) { c.historyLimit = min(bytes, historyCost) }
 
 // cost is what keeping an event takes: the object that it superseded. The one
-// that it brought is the state's, or that of the event that superseded it.
+// that it brought is the state's, or that of the event that superseded it; the
+// last of one that was deleted is about what it was before.
 func (e *Event) cost() int {
 	cost := eventCost
 	if e.Previous != nil {
 		cost += objectCost * e.Previous.size
+	}
+	if e.Type == Deleted {
+		cost += objectCost * max(e.Entry.size, e.Previous.size)
 	}
 	return cost
 }

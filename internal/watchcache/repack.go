@@ -20,6 +20,8 @@ import (
 const (
 	// repackQuiet is how many events between two sweeps are no load.
 	repackQuiet = 1000
+	// repackCount is how many objects are worth it.
+	repackCount = 500
 	// repackSlice is how long events may wait for copies, every repackPause.
 	repackSlice = 5 * time.Millisecond
 	repackPause = 50 * time.Millisecond
@@ -35,6 +37,9 @@ type repacking struct {
 // collect finds what is to be copied: what has been there since before
 // revision, in kinds whose objects go by themselves.
 func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
+	if revision == 0 {
+		return
+	}
 	var applied int64
 	for _, k := range kinds {
 		applied += k.received.Load()
@@ -49,13 +54,25 @@ func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
 			continue
 		}
 		k.packed = min(revision, k.Changed())
-		k.Snapshot().state.entries.Scan(func(e *Entry) bool {
-			if !e.packed && e.Revision <= revision {
+		if entries := k.scattered(revision); len(entries) >= repackCount {
+			// The log has them too: it lets go of what is not fresh any more.
+			k.forget(func(l *log) int { return l.index(revision) })
+			for _, e := range entries {
 				r.entries, r.kinds = append(r.entries, e), append(r.kinds, k)
 			}
-			return true
-		})
+		}
 	}
+}
+
+// scattered is the entries from before a revision that are no copies.
+func (k *Kind) scattered(revision int64) (entries []*Entry) {
+	k.Snapshot().state.entries.Scan(func(e *Entry) bool {
+		if !e.packed && e.Revision <= revision {
+			entries = append(entries, e)
+		}
+		return true
+	})
+	return entries
 }
 
 // step copies for a moment, and tells whether there is more to do.

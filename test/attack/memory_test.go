@@ -306,7 +306,7 @@ func TestHundredClientsListEverything(t *testing.T) {
 // they stay, and others see it all meanwhile.
 func TestWatchersThatNeverRead(t *testing.T) {
 	c := own(t, "--nodes=0")
-	watchers, updates := size(50, 500), size(300, 2000)
+	watchers, updates := size(20, 500), size(300, 2000)
 	const path = "/api/v1/namespaces/default/configmaps"
 	object := func(i int) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"name":"large"},"data":{"a":"%0*d"}}`, 64<<10, i)
