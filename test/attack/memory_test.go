@@ -151,10 +151,16 @@ func each(n, atATime int, f func(i int) error) error {
 // returns it.
 func (c *cluster) settled(t *testing.T) int64 {
 	t.Helper()
+	return c.settledFor(t, time.Duration(size(3, 15))*time.Second)
+}
+
+// settledFor waits until the memory has not shrunk for so long.
+func (c *cluster) settledFor(t *testing.T, calm time.Duration) int64 {
+	t.Helper()
 	least, since := c.memory(t), time.Now()
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
-	for time.Since(since) < 15*time.Second {
+	for time.Since(since) < calm {
 		<-again.C
 		if now := c.memory(t); now < least-1<<20 {
 			least, since = now, time.Now()
@@ -236,8 +242,9 @@ func (c *cluster) memoryParts(t *testing.T) string {
 
 // TestThousandsOfWatches: what watches take is given back when they end.
 func TestThousandsOfWatches(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := own(t, "--nodes=0")
-	watches := size(2000, 10000)
+	watches := size(1000, 10000)
 	c.givesBack(t, func(ctx context.Context) error {
 		l := newLoader(t, c.admin)
 		defer l.close()
@@ -264,8 +271,9 @@ const (
 
 // TestThousandsOfPodsCreatedAndDeleted: what is gone is forgotten.
 func TestThousandsOfPodsCreatedAndDeleted(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := own(t, "--nodes=0")
-	pods := size(500, 5000)
+	pods := size(300, 5000)
 	const path = "/api/v1/namespaces/default/pods"
 	c.givesBack(t, func(ctx context.Context) error {
 		l := newLoader(t, c.admin)
@@ -284,8 +292,9 @@ func TestThousandsOfPodsCreatedAndDeleted(t *testing.T) {
 // TestHundredClientsListEverything: lists share what is there, and leave
 // nothing behind. Those for which there is no memory may be refused.
 func TestHundredClientsListEverything(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := own(t, "--nodes=0")
-	objects, clients := size(5000, 100000), 100
+	objects, clients := size(2000, 100000), 100
 	l := newLoader(t, c.admin)
 	if err := each(objects, 32, func(i int) error {
 		return l.done(t.Context(), 0, http.MethodPost, "/api/v1/namespaces/default/configmaps", fmt.Appendf(nil, memoryMap, i), http.StatusCreated)
@@ -293,7 +302,7 @@ func TestHundredClientsListEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fullMemory() {
-		time.Sleep(memoryTime)
+		c.settledFor(t, memoryTime/2) // what creating them left behind is no part of it
 	}
 	c.givesBack(t, func(ctx context.Context) error {
 		return each(clients, clients, func(i int) error {
@@ -306,7 +315,7 @@ func TestHundredClientsListEverything(t *testing.T) {
 // they stay, and others see it all meanwhile.
 func TestWatchersThatNeverRead(t *testing.T) {
 	c := own(t, "--nodes=0")
-	watchers, updates := size(20, 500), size(300, 2000)
+	watchers, updates := size(20, 500), size(100, 2000)
 	const path = "/api/v1/namespaces/default/configmaps"
 	object := func(i int) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"name":"large"},"data":{"a":"%0*d"}}`, 64<<10, i)
