@@ -80,6 +80,9 @@ type Kubelet struct {
 	cpuTime    time.Time
 }
 
+// maxHostFile bounds the host's own files that pods get a copy of.
+const maxHostFile = 1 << 20
+
 // New checks the configuration, fills in defaults and builds a kubelet.
 func New(config Config) (*Kubelet, error) {
 	if err := config.Default(); err != nil {
@@ -108,7 +111,7 @@ func New(config Config) (*Kubelet, error) {
 	}
 	resolv := []byte(nil)
 	if path := *config.Configuration.ResolverConfig; path != "" {
-		resolv, _ = config.Files.ReadFile(path)
+		resolv, _ = config.Files.ReadFile(path, maxHostFile)
 	}
 	k.facts = spec.Node{
 		Name: config.NodeName, IPs: config.hostIPs(), Hostname: config.Hostname,

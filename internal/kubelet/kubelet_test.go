@@ -321,7 +321,7 @@ func TestConfigMapVolumeAndEnvironment(t *testing.T) {
 			t.Fatalf("environment %v", env)
 		}
 		path := "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~configmap/conf/colour"
-		if raw, err := b.files.ReadFile(path); err != nil || string(raw) != "blue" {
+		if raw, err := b.files.ReadFile(path, 1<<10); err != nil || string(raw) != "blue" {
 			t.Fatalf("%s: %q %v", path, raw, err)
 		}
 		changed := settings.DeepCopy()
@@ -330,7 +330,7 @@ func TestConfigMapVolumeAndEnvironment(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.after(time.Millisecond)
-		if raw, _ := b.files.ReadFile(path); string(raw) != "red" {
+		if raw, _ := b.files.ReadFile(path, 1<<10); string(raw) != "red" {
 			t.Fatalf("the change did not arrive: %q", raw)
 		}
 	})

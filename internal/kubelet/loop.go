@@ -127,7 +127,7 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
 		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
 		if rejection == nil && spec.NeedsAppArmor(pod) {
-			rejection = admit.AppArmor(k.config.Files.ReadFile)
+			rejection = admit.AppArmor(func(path string) ([]byte, error) { return k.config.Files.ReadFile(path, maxHostFile) })
 		}
 		if rejection == nil {
 			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())

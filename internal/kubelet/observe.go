@@ -3,12 +3,17 @@ package kubelet
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
@@ -27,6 +32,9 @@ const (
 	maxMessage    = 4096
 	maxLogMessage = 2048
 	maxLogLines   = 80
+	// maxLogTail is what is read of a log for a message: a whole line of the
+	// runtime's, which it cuts at 16 KiB, and what comes before its text.
+	maxLogTail = 32 << 10
 )
 
 func specContainer(pod *v1.Pod, name string) *v1.Container { return spec.Container(pod, name) }
@@ -75,54 +83,63 @@ func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
 	return observed, nil
 }
 
+// readMessage adds to what the runtime says about a container's end what the
+// container wrote itself.
 func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
 	declared := specContainer(pod, c.Name)
 	if declared == nil {
 		return
 	}
-	message := ""
-	for _, m := range c.Mounts {
-		if m.GetContainerPath() == declared.TerminationMessagePath {
-			raw, err := k.config.Files.ReadFile(m.GetHostPath())
-			if err == nil {
-				message = string(tail(raw, maxMessage))
-			}
-		}
-	}
+	message := k.writtenMessage(pod, c, declared.TerminationMessagePath)
 	if message == "" && declared.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
-		raw, err := k.config.Files.ReadFile(c.LogPath)
-		if err == nil {
-			message = logTail(raw)
+		root, rest := logs.Split(c.LogPath)
+		if raw, err := k.config.Files.TailBeneath(root, rest, maxLogTail); err == nil {
+			message = lastLines(logs.Text(raw))
 		}
 	}
-	if message != "" {
+	switch {
+	case message == "":
+	case c.Message == "":
 		c.Message = message
+	default:
+		c.Message += ": " + message
 	}
 }
 
-func tail(raw []byte, limit int) []byte {
-	if len(raw) > limit {
-		return raw[len(raw)-limit:]
-	}
-	return raw
-}
-
-// logTail takes the text of the last lines of a log in the runtime's format
-// ("time stream tag text").
-func logTail(raw []byte) string {
-	lines := bytes.Split(bytes.TrimRight(tail(raw, 4*maxLogMessage), "\n"), []byte("\n"))
-	if len(lines) > maxLogLines {
-		lines = lines[len(lines)-maxLogLines:]
-	}
-	var b strings.Builder
-	for _, line := range lines {
-		parts := bytes.SplitN(line, []byte(" "), 4)
-		if len(parts) == 4 {
-			b.Write(parts[3])
-			b.WriteByte('\n')
+// writtenMessage is the end of the termination message. The file is the
+// container's, or what a volume has in its place: it counts only if it is
+// a regular file in the pod's own folder.
+func (k *Kubelet) writtenMessage(pod *v1.Pod, c *cri.Container, path string) string {
+	dir := k.volumes.PodDir(pod.UID)
+	for _, m := range c.Mounts {
+		if path == "" || m.GetContainerPath() != path {
+			continue
 		}
+		rest, ok := files.Beneath(dir, m.GetHostPath())
+		if !ok {
+			return ""
+		}
+		raw, err := k.config.Files.TailBeneath(dir, rest, maxMessage)
+		switch {
+		case err == nil:
+			return string(raw)
+		case errors.Is(err, fs.ErrNotExist):
+			return ""
+		}
+		return fmt.Sprintf("Error on reading termination log %s: %v", m.GetHostPath(), err)
 	}
-	return string(tail([]byte(b.String()), maxLogMessage))
+	return ""
+}
+
+// lastLines are the last lines of a log that a termination message may have.
+func lastLines(text []byte) string {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if last := len(lines) - 1; len(lines[last]) == 0 {
+		lines = lines[:last]
+	}
+	lines = lines[max(len(lines)-maxLogLines, 0):]
+	out := bytes.Join(lines, nil)
+	return string(out[max(len(out)-maxLogMessage, 0):])
 }
 
 func (w *worker) result(containerID string, kind probe.Kind) plan.Result {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -172,7 +173,7 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 // ownMounts are the kubelet's own: /etc/hosts and the termination message.
 func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	k, pod := r.worker.k, r.pod
-	fs := k.config.Files
+	host := k.config.Files
 	var out []*runtimeapi.Mount
 	dir := k.volumes.PodDir(pod.UID)
 	mounted := func(path string) bool {
@@ -184,16 +185,16 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 		return false
 	}
 	if !mounted("/etc/hosts") && (len(r.ips) > 0 || pod.Spec.HostNetwork) {
-		hostFile, _ := fs.ReadFile("/etc/hosts")
+		hostFile, _ := host.ReadFile("/etc/hosts", maxHostFile)
 		content, err := spec.HostsFile(pod, r.ips, r.node.ClusterDomain, hostFile)
 		if err != nil {
 			return nil, err
 		}
-		if err := fs.MkdirAll(dir, 0o750); err != nil {
+		if err := host.MkdirAll(dir, 0o750); err != nil {
 			return nil, err
 		}
 		path := filepath.Join(dir, "etc-hosts")
-		if err := fs.WriteFile(path, content, 0o644); err != nil {
+		if err := host.WriteFile(path, content, 0o644); err != nil {
 			return nil, err
 		}
 		readOnly := c.SecurityContext != nil && c.SecurityContext.ReadOnlyRootFilesystem != nil && *c.SecurityContext.ReadOnlyRootFilesystem
@@ -201,13 +202,13 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	}
 	if c.TerminationMessagePath != "" && !mounted(c.TerminationMessagePath) {
 		folder := filepath.Join(dir, "containers", c.Name)
-		if err := fs.MkdirAll(folder, 0o750); err != nil {
+		if err := host.MkdirAll(folder, 0o750); err != nil {
 			return nil, err
 		}
 		var id [4]byte
 		_, _ = rand.Read(id[:])
 		path := filepath.Join(folder, hex.EncodeToString(id[:]))
-		if err := fs.WriteFile(path, nil, 0o666); err != nil {
+		if err := host.WriteFile(path, nil, 0o666); err != nil {
 			return nil, err
 		}
 		out = append(out, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path})
@@ -215,7 +216,12 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	return out, nil
 }
 
-// envFile reads a variable from a file of NAME=value lines in a volume (KEP-3721).
+// maxEnvFile bounds an environment file, from which variables are taken one
+// by one.
+const maxEnvFile = 64 << 10
+
+// envFile reads a variable from a file in a volume that the pod's earlier
+// containers could write to (KEP-3721). Links in it do not lead out of it.
 func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	root, ok := r.paths[volume]
 	if !ok || root == "" {
@@ -224,17 +230,14 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	if !filepath.IsLocal(path) {
 		return "", false, fmt.Errorf("path %s leaves the volume", path)
 	}
-	raw, err := r.worker.k.config.Files.ReadFile(filepath.Join(root, path))
+	raw, err := r.worker.k.config.Files.ReadBeneath(root, path, maxEnvFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
 	if err != nil {
 		return "", false, err
 	}
-	for _, line := range strings.Split(string(raw), "\n") {
-		name, value, found := strings.Cut(line, "=")
-		if found && strings.TrimSpace(name) == key {
-			return strings.Trim(strings.TrimSpace(value), `'"`), true, nil
-		}
-	}
-	return "", false, nil
+	return spec.FromEnvFile(raw, key)
 }
 
 // removeOlder removes what is left of earlier instances of a container but

@@ -16,6 +16,7 @@ import (
 const (
 	idsPerPod    = 65536
 	rangesOfNode = 110 * 4
+	maxRangeFile = 64 // bytes of the file with a pod's first id
 )
 
 // userNamespace is the pod's mapping of ids, nil for a pod with the host's
@@ -27,7 +28,7 @@ func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) 
 	}
 	files := k.config.Files
 	path := filepath.Join(k.volumes.PodDir(pod.UID), "userns")
-	raw, err := files.ReadFile(path)
+	raw, err := files.ReadFile(path, maxRangeFile)
 	if err == nil {
 		first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 		if err != nil {
@@ -42,7 +43,7 @@ func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) 
 	defer k.mu.Unlock()
 	taken := map[int]bool{}
 	for _, uid := range k.volumes.Known() {
-		if raw, err := files.ReadFile(filepath.Join(k.volumes.PodDir(uid), "userns")); err == nil {
+		if raw, err := files.ReadFile(filepath.Join(k.volumes.PodDir(uid), "userns"), maxRangeFile); err == nil {
 			if first, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
 				taken[first] = true
 			}

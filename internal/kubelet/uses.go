@@ -43,18 +43,15 @@ func (u *uses) disk(pod *v1.Pod) *evict.Disk {
 	logs := spec.PodLogDirectory(u.k.config.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID))
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
-		if bytes, _, err := u.k.config.Files.Usage(filepath.Join(logs, name)); err == nil {
-			d.Containers[name] += bytes
-		}
+		bytes, _, _ := u.k.config.Files.Usage(filepath.Join(logs, name)) // with an error: what was counted
+		d.Containers[name] += bytes
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
 			continue
 		}
-		if bytes, _, err := u.k.config.Files.Usage(u.k.volumes.EmptyDir(pod.UID, v.Name)); err == nil {
-			d.Volumes[v.Name] = bytes
-		}
+		d.Volumes[v.Name], _, _ = u.k.config.Files.Usage(u.k.volumes.EmptyDir(pod.UID, v.Name))
 	}
 	return d
 }

@@ -11,7 +11,15 @@ import (
 type FS interface {
 	MkdirAll(path string, perm fs.FileMode) error
 	WriteFile(path string, data []byte, perm fs.FileMode) error
-	ReadFile(path string) ([]byte, error)
+	// ReadFile reads a regular file of at most limit bytes at a path that no
+	// pod can change; it follows symbolic links.
+	ReadFile(path string, limit int64) ([]byte, error)
+	// ReadBeneath reads a regular file of at most limit bytes below a root
+	// that pods can write to. Symbolic links that leave root are errors.
+	ReadBeneath(root, path string, limit int64) ([]byte, error)
+	// TailBeneath reads the last limit bytes of a regular file below a root
+	// that pods can write to. It follows no symbolic links.
+	TailBeneath(root, path string, limit int64) ([]byte, error)
 	Rename(from, to string) error
 	Symlink(target, path string) error
 	Readlink(path string) (string, error)
@@ -21,11 +29,17 @@ type FS interface {
 	// ReadDir returns the names in a directory, sorted.
 	ReadDir(path string) ([]string, error)
 	Remove(path string) error
+	// RemoveAll removes a tree however deep it is. A mount in it is an error.
 	RemoveAll(path string) error
 	Chmod(path string, mode fs.FileMode) error
 	// Lchown leaves an id of -1 as it is.
 	Lchown(path string, uid, gid int) error
-	// Usage returns the bytes and inodes in use below path.
+	// Share gives everything below root to a group that may read it, and write
+	// to it unless readOnly. It changes nothing that a link points to, nor
+	// what is on another mount.
+	Share(root string, gid int, readOnly bool) error
+	// Usage returns the bytes and inodes in use below path, on the same mount.
+	// With an error it returns what was counted so far.
 	Usage(path string) (bytes, inodes int64, err error)
 	// Watch says now and then that something below a directory may have
 	// changed, until stop is called. A nil channel never does.

@@ -1,7 +1,9 @@
 package files
 
 import (
+	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,14 +82,35 @@ func (m *Memory) WriteFile(path string, data []byte, perm fs.FileMode) error {
 }
 
 // ReadFile implements FS.
-func (m *Memory) ReadFile(path string) ([]byte, error) {
+func (m *Memory) ReadFile(path string, limit int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, ok := m.nodes[m.resolve(path)]
 	if !ok || n.mode.IsDir() {
 		return nil, missing("open", path)
 	}
+	if int64(len(n.data)) > limit {
+		return nil, fmt.Errorf("read %s: %w: more than %d bytes", path, ErrTooLarge, limit)
+	}
 	return slices.Clone(n.data), nil
+}
+
+// ReadBeneath implements FS.
+func (m *Memory) ReadBeneath(root, path string, limit int64) ([]byte, error) {
+	m.mu.Lock()
+	at := m.resolve(filepath.Join(root, path))
+	_, ok := Beneath(m.resolve(root), at)
+	m.mu.Unlock()
+	if !ok {
+		return nil, missing("open", path)
+	}
+	return m.ReadFile(at, limit)
+}
+
+// TailBeneath implements FS.
+func (m *Memory) TailBeneath(root, path string, limit int64) ([]byte, error) {
+	raw, err := m.ReadBeneath(root, path, math.MaxInt64)
+	return raw[max(int64(len(raw))-limit, 0):], err
 }
 
 // Rename implements FS.
@@ -205,6 +228,20 @@ func (m *Memory) Chmod(path string, mode fs.FileMode) error {
 
 // Lchown implements FS.
 func (m *Memory) Lchown(string, int, int) error { return nil }
+
+// Share implements FS.
+func (m *Memory) Share(root string, _ int, readOnly bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p, n := range m.nodes {
+		if (p == root || strings.HasPrefix(p, root+"/")) && n.mode&fs.ModeSymlink == 0 {
+			mode := shared(uint32(n.mode.Perm()), n.mode.IsDir(), readOnly)
+			n.mode |= fs.FileMode(mode & 0o777)
+			m.nodes[p] = n
+		}
+	}
+	return nil
+}
 
 // Usage implements FS.
 func (m *Memory) Usage(path string) (bytes, inodes int64, err error) {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
@@ -43,9 +42,6 @@ func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	}
 	return os.Chmod(path, perm)
 }
-
-// ReadFile implements FS.
-func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
 
 // Rename implements FS.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
@@ -90,36 +86,11 @@ func (OS) ReadDir(path string) ([]string, error) {
 // Remove implements FS.
 func (OS) Remove(path string) error { return os.Remove(path) }
 
-// RemoveAll implements FS.
-func (OS) RemoveAll(path string) error { return os.RemoveAll(path) }
-
 // Chmod implements FS.
 func (OS) Chmod(path string, mode fs.FileMode) error { return os.Chmod(path, mode) }
 
 // Lchown implements FS.
 func (OS) Lchown(path string, uid, gid int) error { return os.Lchown(path, uid, gid) }
-
-// Usage implements FS. Files that vanish meanwhile are not counted.
-func (OS) Usage(path string) (bytes, inodes int64, err error) {
-	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		inodes++
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += st.Blocks * 512
-		}
-		return nil
-	})
-	return bytes, inodes, err
-}
 
 // Watch implements FS by inotify; without it nothing is told.
 func (OS) Watch(path string) (<-chan struct{}, func()) {

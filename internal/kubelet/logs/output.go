@@ -79,6 +79,17 @@ func (o *output) flush() error {
 	return err
 }
 
+// Text is what containers wrote of the lines in raw, without what is torn.
+func Text(raw []byte) []byte {
+	var text []byte
+	for line := range bytes.Lines(raw) {
+		if _, _, piece, ok := parse(line); ok {
+			text = append(text, piece...)
+		}
+	}
+	return text
+}
+
 // parse takes a line apart: time, stream, tags and content, with a space
 // between each. A piece of a line (tag P) loses the line break that only ends
 // it in the file.

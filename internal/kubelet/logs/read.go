@@ -12,6 +12,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // How long a log that is followed must be silent until the container is asked
@@ -37,28 +39,24 @@ type Options struct {
 // A log that is followed is followed over its rotations: no line is lost as
 // long as the reader is not a whole file behind.
 func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer) error {
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
 	changes, stop := watch(ctx, filepath.Dir(path), o.Follow)
 	defer stop()
-	f, err := open(path, o.Tail)
+	f, err := open(ctx, path, o.Tail)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
 	out := &output{options: &o, stdout: stdout, stderr: stderr, fresh: true}
 	for ended := !o.Follow; ; {
-		if err := f.drain(out); err != nil {
+		if err := f.drain(ctx, out); err != nil {
 			return ignoreFull(err)
 		}
-		next, err := f.successor(path)
+		next, err := f.successor(ctx, path)
 		if err != nil {
 			return err
 		}
 		if next != nil && o.Follow {
-			err := f.drain(out) // what was written between the last look and the move
+			err := f.drain(ctx, out) // what was written between the last look and the move
 			_ = f.Close()
 			if f = next; err != nil {
 				return ignoreFull(err)
@@ -123,14 +121,28 @@ type file struct {
 	rest  []byte // of a line whose end has not been written yet
 }
 
+// Split takes the path of a container's log apart into the folder of all logs
+// and what pods could change of the path: FOLDER/POD/CONTAINER/FILE.
+func Split(path string) (root, rest string) {
+	root = filepath.Dir(filepath.Dir(filepath.Dir(path)))
+	rest, _ = files.Beneath(root, path)
+	return root, rest
+}
+
+// openLog opens one file of a log, unless something else has its place.
+func openLog(path string) (*os.File, error) {
+	root, rest := Split(path)
+	return files.OpenBeneath(root, rest, files.RefuseLinks)
+}
+
 // open opens a log at its start, or at the last tail lines.
-func open(path string, tail *int64) (*file, error) {
-	f, err := os.Open(path)
+func open(ctx context.Context, path string, tail *int64) (*file, error) {
+	f, err := openLog(path)
 	if err != nil {
 		return nil, err
 	}
 	if tail != nil {
-		at, err := startOfTail(f, *tail)
+		at, err := startOfTail(ctx, f, *tail)
 		if err == nil {
 			_, err = f.Seek(at, io.SeekStart)
 		}
@@ -142,9 +154,16 @@ func open(path string, tail *int64) (*file, error) {
 	return &file{File: f, lines: bufio.NewReaderSize(f, 32<<10)}, nil
 }
 
+// maxLine bounds a line of the file. Runtimes cut lines much earlier (16 KiB);
+// what is longer is not theirs.
+const maxLine = 1 << 20
+
 // drain writes what is there.
-func (f *file) drain(out *output) error {
+func (f *file) drain(ctx context.Context, out *output) error {
 	for {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		piece, err := f.lines.ReadSlice('\n')
 		if err != nil || len(f.rest) > 0 {
 			f.rest = append(f.rest, piece...)
@@ -152,6 +171,9 @@ func (f *file) drain(out *output) error {
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
+			if len(f.rest) > maxLine {
+				f.rest = f.rest[:0] // its next piece is not of the CRI's form either
+			}
 			continue
 		case errors.Is(err, io.EOF):
 			return nil
@@ -168,23 +190,23 @@ func (f *file) drain(out *output) error {
 // successor opens the file that the runtime writes to by now, if it is another
 // one. One with nothing in it does not count: the runtime may not have let go
 // of the old one.
-func (f *file) successor(path string) (*file, error) {
+func (f *file) successor(ctx context.Context, path string) (*file, error) {
 	mine, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	now, err := os.Stat(path)
+	now, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (now.Size() == 0 || os.SameFile(mine, now)) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return open(path, nil)
+	return open(ctx, path, nil)
 }
 
 // startOfTail finds where the last n lines begin.
-func startOfTail(f io.ReadSeeker, n int64) (int64, error) {
+func startOfTail(ctx context.Context, f io.ReadSeeker, n int64) (int64, error) {
 	at, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n <= 0 {
 		return at, err
@@ -192,6 +214,9 @@ func startOfTail(f io.ReadSeeker, n int64) (int64, error) {
 	block := make([]byte, 32<<10)
 	wanted := n + 1 // the line break before the first line
 	for end := true; at > 0; end = false {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		size := min(at, int64(len(block)))
 		if _, err := f.Seek(at-size, io.SeekStart); err != nil {
 			return 0, err

@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 func TestStartOfTail(t *testing.T) {
 	text := strings.Repeat(strings.Repeat("x", 1023)+"\n", 100)
 	for n := range int64(102) {
-		at, err := startOfTail(strings.NewReader(text), n)
+		at, err := startOfTail(t.Context(), strings.NewReader(text), n)
 		if want := max(int64(len(text))-1024*n, 0); err != nil || at != want {
 			t.Fatalf("the last %d lines begin at %d, %v; want %d", n, at, err, want)
 		}

@@ -17,7 +17,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // The ends of the names of packed logs, and of those being packed.
@@ -39,8 +42,8 @@ type Rotator struct {
 // Rotate moves the log of a running container aside if it is too large, packs
 // the ones before it and removes the oldest.
 func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
-	info, err := os.Stat(log)
-	if err != nil || info.Size() < r.MaxBytes {
+	info, err := os.Lstat(log)
+	if err != nil || !info.Mode().IsRegular() || info.Size() < r.MaxBytes {
 		return nil
 	}
 	old, err := rotated(log)
@@ -58,7 +61,7 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 		}
 	}
 	for _, path := range pack {
-		if err := compress(path); err != nil {
+		if err := compress(ctx, path); err != nil {
 			return fmt.Errorf("pack %s: %w", path, err)
 		}
 	}
@@ -120,14 +123,31 @@ func sift(paths []string, keep int) (remove, pack []string) {
 	return remove, pack
 }
 
+// sparse says whether most of a file is holes, which no runtime writes.
+func sparse(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Blocks*512 < info.Size()/2
+}
+
 // compress replaces a file by its packed form, which is never seen half done.
-func compress(path string) (err error) {
-	in, err := os.Open(path)
+// What cannot be a log is removed: packing it could take for ever.
+func compress(ctx context.Context, path string) (err error) {
+	in, err := openLog(path)
+	if errors.Is(err, files.ErrNotRegular) || errors.Is(err, syscall.ELOOP) {
+		return os.Remove(path)
+	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(path+halfway, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if sparse(info) {
+		return os.Remove(path)
+	}
+	out, err := os.OpenFile(path+halfway, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
@@ -137,7 +157,7 @@ func compress(path string) (err error) {
 		}
 	}()
 	w := gzip.NewWriter(out)
-	_, err = io.Copy(w, in)
+	_, err = io.Copy(w, io.LimitReader(untilDone{ctx, in}, info.Size()))
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
@@ -145,4 +165,17 @@ func compress(path string) (err error) {
 		return err
 	}
 	return os.Remove(path)
+}
+
+// untilDone reads as long as ctx lives.
+type untilDone struct {
+	ctx context.Context //nolint:containedctx // lives for one copy
+	io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }

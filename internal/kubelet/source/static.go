@@ -16,6 +16,9 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
+// maxManifest bounds a file or answer with manifests.
+const maxManifest = 10 << 20
+
 // known is what a static source has told so far.
 type known map[types.UID]*v1.Pod
 
@@ -65,7 +68,7 @@ func Folder(ctx context.Context, fs files.FS, path, nodeName string, period time
 		next := map[string][]*v1.Pod{}
 		var now []*v1.Pod
 		for _, p := range paths {
-			raw, err := fs.ReadFile(p)
+			raw, err := fs.ReadFile(p, maxManifest)
 			if err == nil && len(strings.TrimSpace(string(raw))) == 0 {
 				next[p] = byFile[p]
 			} else if err == nil {
@@ -91,8 +94,6 @@ func Folder(ctx context.Context, fs files.FS, path, nodeName string, period time
 		}
 	}
 }
-
-const maxManifest = 10 << 20
 
 // URL feeds the pods of the manifest at a URL, asking every period, until ctx
 // ends. While it cannot be fetched the pods stay as they were.
@@ -138,9 +139,12 @@ func fetch(ctx context.Context, client *http.Client, url string, header map[stri
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answered %s", url, response.Status)
 	}
-	raw, err := io.ReadAll(io.LimitReader(response.Body, maxManifest))
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxManifest+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(raw) > maxManifest {
+		return nil, fmt.Errorf("%s answered more than %d bytes", url, maxManifest)
 	}
 	return decode(raw, URLName, nodeName)
 }

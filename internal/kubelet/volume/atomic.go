@@ -125,7 +125,7 @@ func (v *Volumes) same(dir string, payload map[string]file) bool {
 				continue
 			}
 			want, ok := payload[path]
-			data, err := v.FS.ReadFile(filepath.Join(dir, path))
+			data, err := v.FS.ReadBeneath(dir, path, int64(len(want.data)))
 			if !ok || err != nil || !bytes.Equal(data, want.data) {
 				return false
 			}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -137,7 +135,7 @@ func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, name string) (string, 
 		if _, err := v.FS.Stat(pv.Spec.Local.Path); err != nil {
 			return "", fmt.Errorf("path %q of local volume %s does not exist", pv.Spec.Local.Path, pv.Name)
 		}
-		return pv.Spec.Local.Path, v.own(pod, pv.Spec.Local.Path, false)
+		return pv.Spec.Local.Path, v.ownOnce(pod, pv.Spec.Local.Path)
 	case pv.Spec.NFS != nil:
 		return "", fmt.Errorf("PV %s: volumes of type nfs are not supported on this node", pv.Name)
 	case pv.Spec.CSI != nil:
@@ -152,45 +150,30 @@ func (v *Volumes) own(pod *v1.Pod, root string, readOnly bool) error {
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
-	return v.chown(root, int(*sc.FSGroup), readOnly)
+	return v.FS.Share(root, int(*sc.FSGroup), readOnly)
 }
 
-func (v *Volumes) chown(path string, gid int, readOnly bool) error {
-	mode, err := v.FS.Lstat(path)
-	if err != nil {
-		return err
-	}
-	if err := v.FS.Lchown(path, -1, gid); err != nil {
-		return err
-	}
-	if mode&fs.ModeSymlink != 0 {
+// ownOnce is own for a volume that others may be writing to: it is handed over
+// when the pod first gets it, not with every look at the pod.
+func (v *Volumes) ownOnce(pod *v1.Pod, root string) error {
+	v.mu.Lock()
+	done := v.owned[pod.UID][root]
+	v.mu.Unlock()
+	if done {
 		return nil
 	}
-	perm := mode &^ fs.ModeType
-	if readOnly {
-		perm |= 0o440
-	} else {
-		perm |= 0o660
-	}
-	if mode.IsDir() {
-		perm |= fs.ModeSetgid | 0o110
-	}
-	if err := v.FS.Chmod(path, perm); err != nil {
+	if err := v.own(pod, root, false); err != nil {
 		return err
 	}
-	if !mode.IsDir() {
-		return nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.owned == nil {
+		v.owned = map[types.UID]map[string]bool{}
 	}
-	names, err := v.FS.ReadDir(path)
-	if err != nil {
-		return err
+	if v.owned[pod.UID] == nil {
+		v.owned[pod.UID] = map[string]bool{}
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		if err := v.chown(filepath.Join(path, name), gid, readOnly); err != nil {
-			return err
-		}
-	}
+	v.owned[pod.UID][root] = true
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,6 +52,9 @@ type Volumes struct {
 	Claims  Claims
 	Tokens  Tokens
 	Bundles TrustBundles
+
+	mu    sync.Mutex // guards owned
+	owned map[types.UID]map[string]bool
 }
 
 // TrustBundles looks up cluster trust bundles.
@@ -126,6 +130,9 @@ func (v *Volumes) TearDown(uid types.UID) error {
 	if v.Tokens != nil {
 		v.Tokens.Forget(uid)
 	}
+	v.mu.Lock()
+	delete(v.owned, uid)
+	v.mu.Unlock()
 	return v.FS.RemoveAll(dir)
 }
 

@@ -1,0 +1,321 @@
+package files
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pods choose how deep, wide and changeable the trees in their volumes are. A
+// walk holds one open directory whatever the depth, never follows a symbolic
+// link and never enters another mount.
+
+// level is where the walk is to go on in a directory that it has left for one
+// of its subdirectories.
+type level struct {
+	device, inode uint64
+	cookie        int64 // of the entry after the subdirectory
+}
+
+const (
+	maxDepth = 100_000
+	dotDot   = ".."
+)
+
+var (
+	errDeep    = fmt.Errorf("more than %d directories inside one another", maxDepth)
+	errChanged = errors.New("a directory was moved while it was read")
+)
+
+// treeEntry is one file or directory that a walk has come to.
+type treeEntry struct {
+	dir  int // the open directory that it is in
+	name string
+	stat unix.Stat_t
+}
+
+func beneath(flags uint64) *unix.OpenHow {
+	return &unix.OpenHow{
+		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	}
+}
+
+// walk calls visit for everything below root, a directory before what is in it.
+func walk(root string, visit func(e *treeEntry) error) error {
+	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer func() { _ = unix.Close(dir) }()
+	enter := func(parent int, name string, flags uint64) error {
+		next, err := openat2(parent, name, beneath(flags))
+		if err == nil {
+			_ = unix.Close(dir)
+			dir = next
+		}
+		return err
+	}
+	var above []level
+	cookie := int64(0)
+	for {
+		child, next, err := list(dir, cookie, visit)
+		if err != nil {
+			return err
+		}
+		if child == "" {
+			if len(above) == 0 {
+				return nil
+			}
+			parent, err := unix.Openat(dir, dotDot, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			_ = unix.Close(dir)
+			dir = parent
+			back := above[len(above)-1]
+			above = above[:len(above)-1]
+			var st unix.Stat_t
+			if err := unix.Fstat(dir, &st); err != nil {
+				return err
+			}
+			if st.Dev != back.device || st.Ino != back.inode {
+				return errChanged
+			}
+			cookie = back.cookie
+			continue
+		}
+		if len(above) == maxDepth {
+			return errDeep
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(dir, &st); err != nil {
+			return err
+		}
+		switch err := enter(dir, child, unix.O_RDONLY|unix.O_DIRECTORY); {
+		case err == nil:
+			above, cookie = append(above, level{st.Dev, st.Ino, next}), 0
+		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
+			cookie = next // a mount, or no longer what it was
+		default:
+			return err
+		}
+	}
+}
+
+// list visits the entries of a directory from a cookie on, up to the first
+// directory among them. It returns that directory's name and the cookie after
+// it, or "" at the end.
+func list(dir int, cookie int64, visit func(e *treeEntry) error) (child string, next int64, err error) {
+	if _, err := unix.Seek(dir, cookie, unix.SEEK_SET); err != nil {
+		return "", 0, err
+	}
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := unix.Getdents(dir, buffer)
+		if err != nil || n == 0 {
+			return "", 0, err
+		}
+		for rest := buffer[:n]; len(rest) > 0; {
+			// inode uint64, cookie int64, length uint16, type uint8, name, 0
+			length := binary.NativeEndian.Uint16(rest[16:])
+			next = int64(binary.NativeEndian.Uint64(rest[8:]))
+			name := unix.ByteSliceToString(rest[19:length])
+			rest = rest[length:]
+			if name == "." || name == dotDot {
+				continue
+			}
+			e := &treeEntry{dir: dir, name: name}
+			if err := unix.Fstatat(dir, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.ENOENT) {
+				continue
+			} else if err != nil {
+				return "", 0, err
+			}
+			if err := visit(e); err != nil {
+				return "", 0, err
+			}
+			if e.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+				return name, next, nil
+			}
+		}
+	}
+}
+
+// usageTime bounds how long one tree is counted.
+const usageTime = 5 * time.Second
+
+// Usage implements FS. Files that vanish meanwhile are not counted.
+func (OS) Usage(path string) (bytes, inodes int64, err error) {
+	count := func(st *unix.Stat_t) {
+		inodes++
+		bytes += st.Blocks * 512
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil
+	} else if err != nil {
+		return 0, 0, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	count(&st)
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return bytes, inodes, nil
+	}
+	end := time.Now().Add(usageTime)
+	err = walk(path, func(e *treeEntry) error {
+		count(&e.stat)
+		if inodes%1024 == 0 && time.Now().After(end) {
+			return fmt.Errorf("counting %s takes longer than %v", path, usageTime)
+		}
+		return nil
+	})
+	return bytes, inodes, err
+}
+
+// Share implements FS.
+func (OS) Share(root string, gid int, readOnly bool) error {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	if err := share(fd, gid, readOnly); err != nil {
+		return err
+	}
+	return walk(root, func(e *treeEntry) error {
+		fd, err := openat2(e.dir, e.name, beneath(unix.O_PATH))
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+			return nil // gone, a link, or a mount
+		}
+		if err != nil {
+			return err
+		}
+		return share(fd, gid, readOnly)
+	})
+}
+
+// share gives an open file to a group, and closes it. What is changed is the
+// file that was opened, whatever has its name by now.
+func share(fd, gid int, readOnly bool) error {
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil
+	}
+	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), shared(st.Mode&0o7777, st.Mode&unix.S_IFMT == unix.S_IFDIR, readOnly))
+}
+
+// shared are the permissions of a file that a pod's group is to use.
+func shared(mode uint32, directory, readOnly bool) uint32 {
+	if readOnly {
+		mode |= 0o440
+	} else {
+		mode |= 0o660
+	}
+	if directory {
+		mode |= unix.S_ISGID | 0o110
+	}
+	return mode
+}
+
+// removeDepth is how many directories a removal holds open. What is deeper is
+// moved up to the root of the tree first.
+const removeDepth = 64
+
+// RemoveAll implements FS.
+func (OS) RemoveAll(path string) error {
+	err := os.Remove(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, openErr := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if openErr != nil {
+		return err
+	}
+	r := &removal{root: int(dir.Fd())}
+	err = r.empty(dir, 0)
+	_ = dir.Close()
+	if err != nil {
+		return fmt.Errorf("remove what is below %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+type removal struct {
+	root  int
+	moved int
+}
+
+// empty removes everything in dir.
+func (r *removal) empty(dir *os.File, depth int) error {
+	for {
+		names, err := dir.Readdirnames(1024)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		for _, name := range names {
+			if err := r.remove(int(dir.Fd()), name, depth); err != nil {
+				return err
+			}
+		}
+		if len(names) == 0 {
+			if _, err := dir.Seek(0, 0); err != nil {
+				return err
+			}
+			if names, err = dir.Readdirnames(1); len(names) == 0 {
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				return err
+			}
+			if _, err := dir.Seek(0, 0); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *removal) remove(dir int, name string, depth int) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if errors.Is(err, unix.EISDIR) {
+		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.ENOTEMPTY) {
+		return &fs.PathError{Op: "remove", Path: name, Err: err}
+	}
+	if depth == removeDepth {
+		r.moved++
+		to := fmt.Sprintf(".removed-%d-%d", os.Getpid(), r.moved)
+		err := unix.Renameat2(dir, name, r.root, to, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EEXIST) {
+			return r.remove(dir, name, depth)
+		}
+		return err
+	}
+	fd, err := openat2(dir, name, beneath(unix.O_RDONLY|unix.O_DIRECTORY))
+	if err != nil {
+		return &fs.PathError{Op: "remove", Path: name, Err: err}
+	}
+	child := os.NewFile(uintptr(fd), filepath.Clean(name))
+	err = r.empty(child, depth+1)
+	_ = child.Close()
+	if err != nil {
+		return err
+	}
+	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+}
