@@ -2,12 +2,17 @@ package kubelet
 
 import (
 	"context"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 )
+
+// maxEventMessage bounds the message of an event, which may quote what a
+// container wrote or the command that it was to run.
+const maxEventMessage = 16 << 10
 
 // eventSink writes events to the API server, no faster than it may. Events
 // wait their turn; the recorder drops what comes while too many wait.
@@ -21,7 +26,7 @@ type eventSink struct {
 func newEventSink(ctx context.Context, events typedv1.EventInterface, perSecond, burst int32) record.EventSink {
 	sink := record.EventSink(&typedv1.EventSinkImpl{Interface: events})
 	if perSecond <= 0 {
-		return sink
+		return &eventSink{EventSink: sink, turn: ctx.Err}
 	}
 	limiter := flowcontrol.NewTokenBucketRateLimiter(float32(perSecond), int(max(burst, 1)))
 	return &eventSink{EventSink: sink, turn: func() error { return limiter.Wait(ctx) }}
@@ -31,6 +36,11 @@ func newEventSink(ctx context.Context, events typedv1.EventInterface, perSecond,
 func (s *eventSink) Create(event *v1.Event) (*v1.Event, error) {
 	if err := s.turn(); err != nil {
 		return nil, err
+	}
+	if len(event.Message) > maxEventMessage {
+		shorter := *event
+		shorter.Message = strings.ToValidUTF8(event.Message[:maxEventMessage], "") + "..."
+		event = &shorter
 	}
 	return s.EventSink.Create(event)
 }

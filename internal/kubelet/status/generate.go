@@ -98,6 +98,7 @@ func Generate(in Input) v1.PodStatus {
 	if in.Ended {
 		conclude(pod, &out)
 	}
+	bound(&out)
 
 	switch previous := in.Previous.Phase; {
 	case in.Failed != nil:
