@@ -112,7 +112,7 @@ func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Fre
 	var candidates []evict.Candidate
 	for _, w := range k.list() {
 		pod, ok := w.occupies()
-		if !ok || admit.Critical(pod) || pod.DeletionTimestamp != nil {
+		if !ok || w.critical(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}
 		candidates = append(candidates, uses.candidate(pod, name))
@@ -128,6 +128,9 @@ func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Fre
 	message, annotations := evict.Message(t, free, ranked[0])
 	k.evictPod(ranked[0].Pod, t.Signal, message, annotations, grace)
 }
+
+// critical says whether the pod stays whatever the node is short of.
+func (w *worker) critical(pod *v1.Pod) bool { return w.static || admit.Critical(pod) }
 
 func (k *Kubelet) evictPod(pod *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
 	w := k.worker(pod.UID)
@@ -149,7 +152,7 @@ func (k *Kubelet) enforceStorage(ctx context.Context) {
 	var uses *uses
 	for _, w := range k.list() {
 		pod, ok := w.occupies()
-		if !ok || pod.DeletionTimestamp != nil || !evict.Limited(pod) {
+		if !ok || w.critical(pod) || pod.DeletionTimestamp != nil || !evict.Limited(pod) {
 			continue
 		}
 		if uses == nil {

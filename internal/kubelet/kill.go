@@ -13,7 +13,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
-	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
@@ -110,7 +109,7 @@ func (w *worker) gone(ctx context.Context, r request) (bool, error) {
 		}
 	}
 	pod := r.pod
-	if source.IsStatic(pod) && w.k.mirror != nil {
+	if w.static && w.k.mirror != nil {
 		if mirror := w.k.mirrorOf(pod); mirror != nil {
 			if err := w.k.mirror.Delete(ctx, mirror); err != nil {
 				return false, err

@@ -94,7 +94,7 @@ func (k *Kubelet) worker(uid types.UID) *worker {
 // update takes one change from a source.
 func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*worker)) {
 	pod := u.Pod
-	if source.IsMirror(pod) {
+	if u.IsMirror() {
 		k.updateMirror(ctx, u)
 		return
 	}
@@ -108,7 +108,7 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 		}
 		return
 	}
-	if k.writer != nil && !source.IsStatic(pod) {
+	if k.writer != nil && !u.IsStatic() {
 		k.writer.Known(pod)
 	}
 	if w != nil {
@@ -117,14 +117,14 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 	}
 	klog.FromContext(ctx).V(2).Info("Got pod", "pod", klog.KObj(pod), "podUID", pod.UID, "source", u.Source)
 	w = newWorker(k, pod)
-	if source.IsStatic(pod) {
+	if w.static = u.IsStatic(); w.static {
 		// A changed manifest is a new pod, which may need the ports and the
 		// mirror of the one before it.
 		if before := k.static(pod.Namespace + "/" + pod.Name); before != nil {
 			w.after = before.done
 		}
 	}
-	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !source.IsStatic(pod) {
+	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil && !w.static {
 		rejection := admit.Sysctls(pod, k.config.Configuration.AllowedUnsafeSysctls)
 		if rejection == nil && spec.NeedsAppArmor(pod) {
 			rejection = admit.AppArmor(func(path string) ([]byte, error) { return k.config.Files.ReadFile(path, maxHostFile) })
@@ -140,7 +140,7 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			k.recorder.Event(pod, v1.EventTypeWarning, rejection.Reason, rejection.Message)
 		}
 	}
-	if status.WasRejected(pod) {
+	if !w.static && status.WasRejected(pod) {
 		w.rejected, w.failed = true, &status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message}
 	}
 	launch(w)
@@ -175,7 +175,7 @@ func (k *Kubelet) static(name string) *worker {
 	var same []*worker
 	awaited := map[chan struct{}]bool{}
 	for _, w := range k.list() {
-		if pod := w.current(); source.IsStatic(pod) && pod.Namespace+"/"+pod.Name == name {
+		if pod := w.current(); w.static && pod.Namespace+"/"+pod.Name == name {
 			same = append(same, w)
 			awaited[w.after] = true
 		}

@@ -55,7 +55,9 @@ func TestTerminationMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			k := &Kubelet{config: Config{Files: files.OS{}}, volumes: &volume.Volumes{Root: dir}}
-			pod := pod("web", func(p *v1.Pod) { p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError })
+			pod := pod("web", func(p *v1.Pod) {
+				p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
+			})
 			message := filepath.Join(k.volumes.PodDir(pod.UID), "containers/main/1234")
 			log := filepath.Join(dir, "logs/default_web_uid/main/0.log")
 			for _, path := range []string{message, log} {

@@ -16,7 +16,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
-	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
@@ -193,7 +192,7 @@ func (w *worker) shown(pod *v1.Pod) *v1.Pod {
 	if w.orphan || w.k.writer == nil {
 		return nil
 	}
-	if source.IsStatic(pod) {
+	if w.static {
 		return w.k.mirrorOf(pod)
 	}
 	return pod
@@ -235,7 +234,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 			return c.StartupProbe == nil || w.result(running.ID, startupProbe) == plan.Success
 		},
 	})
-	if source.IsStatic(pod) {
+	if w.static {
 		w.mu.Lock()
 		w.pod.Status = st
 		w.mu.Unlock()
@@ -247,7 +246,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 		w.k.metrics.podStart.Observe(time.Since(st.StartTime.Time).Seconds())
 	}
 	if shown := w.shown(pod); shown != nil && !removed {
-		remove := ended && pod.DeletionTimestamp != nil && !source.IsStatic(pod)
+		remove := ended && pod.DeletionTimestamp != nil && !w.static
 		w.k.writer.Set(ctx, shown, st, remove)
 	}
 	return st

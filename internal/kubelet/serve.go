@@ -31,7 +31,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
-	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
@@ -177,7 +176,7 @@ func (b backend) Pod(namespace, name string, uid types.UID) (*v1.Pod, error) {
 		if uid == "" || pod.UID == uid {
 			return w.shownPod(), nil
 		}
-		if mirror := b.k.mirrorOf(pod); source.IsStatic(pod) && mirror != nil && mirror.UID == uid {
+		if mirror := b.k.mirrorOf(pod); w.static && mirror != nil && mirror.UID == uid {
 			return w.shownPod(), nil
 		}
 	}

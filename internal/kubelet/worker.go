@@ -25,6 +25,7 @@ type worker struct {
 	k      *Kubelet
 	uid    types.UID
 	orphan bool          // no source has the pod
+	static bool          // the pod comes from a manifest, says its source
 	mail   chan struct{} // something may have changed
 	after  chan struct{} // closed once the worker may begin; nil: at once
 	done   chan struct{} // closed once run has returned
@@ -95,7 +96,7 @@ func (w *worker) nudge() {
 // is under way, and so does one that leaves less time than the last.
 func (w *worker) set(pod *v1.Pod) {
 	w.mu.Lock()
-	if source.IsStatic(pod) {
+	if w.static {
 		pod.Status = w.pod.Status
 	}
 	w.changed = w.changed || w.pod.Generation != pod.Generation
@@ -277,7 +278,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	if k.objects != nil {
 		k.objects.Register(pod)
 	}
-	if source.IsStatic(pod) && k.mirror != nil {
+	if w.static && k.mirror != nil {
 		// The mirror belongs to the node; nodeChanged wakes the worker.
 		mirror := k.mirrorOf(pod)
 		next = source.Rest(mirror, time.Now())

@@ -60,11 +60,10 @@ func placement(pod *v1.Pod, node *v1.Node) *Rejection {
 // (scheduling.SystemCriticalPriority).
 const critical = 2000000000
 
-// Critical says whether the node keeps the pod whatever it is short of:
-// static pods and those of the system's priorities.
+// Critical says whether the node keeps the pod whatever it is short of, as it
+// does static ones: those of the system's priorities.
 func Critical(pod *v1.Pod) bool {
-	from, known := pod.Annotations["kubernetes.io/config.source"]
-	return known && from != "api" || pod.Spec.Priority != nil && *pod.Spec.Priority >= critical
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= critical
 }
 
 // Pressure refuses pods while the node is short of something: all of them but

@@ -24,8 +24,7 @@ func TestPressure(t *testing.T) {
 		"disk":              {&v1.Pod{}, v1.PodQOSGuaranteed, disk, "The node had condition: [DiskPressure]. "},
 		"memory and disk":   {tolerant, v1.PodQOSBurstable, append(memory, disk...), "The node had condition: [MemoryPressure DiskPressure]. "},
 		"system's priority": {&v1.Pod{Spec: v1.PodSpec{Priority: &priority}}, v1.PodQOSBestEffort, disk, ""},
-		"static":            {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}, v1.PodQOSBestEffort, disk, ""},
-		"of the API server": {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "api"}}}, v1.PodQOSBestEffort, disk, "The node had condition: [DiskPressure]. "},
+		"claims a manifest": {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}, v1.PodQOSBestEffort, disk, "The node had condition: [DiskPressure]. "},
 	} {
 		got := ""
 		if r := Pressure(test.pod, test.class, test.conditions); r != nil {

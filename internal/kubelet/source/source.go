@@ -14,9 +14,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
@@ -47,16 +49,15 @@ type Update struct {
 	Ready   bool
 }
 
-// IsStatic says whether the pod comes from a manifest.
-func IsStatic(pod *v1.Pod) bool {
-	from, ok := pod.Annotations[AnnotationSource]
-	return ok && from != APIName
-}
+// IsStatic says whether the pod comes from a manifest. Its annotations do not
+// matter: those of the API server's pods are whatever their users wrote.
+func (u *Update) IsStatic() bool { return u.Source != APIName }
 
-// IsMirror says whether the pod is the API server's image of a static pod.
-func IsMirror(pod *v1.Pod) bool {
-	_, ok := pod.Annotations[AnnotationMirror]
-	return ok
+// IsMirror says whether the pod is the API server's image of a static pod, or
+// pretends to be: neither is ever run.
+func (u *Update) IsMirror() bool {
+	_, ok := u.Pod.Annotations[AnnotationMirror]
+	return ok && !u.IsStatic()
 }
 
 func send(ctx context.Context, updates chan<- Update, u Update) {
@@ -119,20 +120,64 @@ func decode(raw []byte, from, nodeName string) ([]*v1.Pod, error) {
 			if err := yaml.UnmarshalStrict([]byte(document), pod); err != nil {
 				return nil, err
 			}
-			out = append(out, static(pod, from, nodeName))
+			out = append(out, pod)
 		case "PodList", "List":
 			list := &v1.PodList{}
 			if err := yaml.Unmarshal([]byte(document), list); err != nil {
 				return nil, err
 			}
 			for i := range list.Items {
-				out = append(out, static(&list.Items[i], from, nodeName))
+				out = append(out, &list.Items[i])
 			}
 		default:
 			return nil, fmt.Errorf("expected a Pod, found kind %q", kind.Kind)
 		}
 	}
+	for i, pod := range out {
+		if err := names(pod); err != nil {
+			return nil, err
+		}
+		out[i] = static(pod, from, nodeName)
+	}
 	return out, nil
+}
+
+// names refuses what the API server would refuse of a pod's names, of which
+// paths are made.
+func names(pod *v1.Pod) error {
+	var problems []string
+	for _, of := range []struct {
+		field, value string
+		optional     bool
+		problems     func(string) []string
+	}{
+		{"metadata.name", pod.Name, false, validation.IsDNS1123Subdomain},
+		{"metadata.namespace", pod.Namespace, true, validation.IsDNS1123Label},
+		{"metadata.uid", string(pod.UID), true, path.IsValidPathSegmentName},
+	} {
+		if of.value == "" && of.optional {
+			continue
+		}
+		for _, problem := range of.problems(of.value) {
+			problems = append(problems, fmt.Sprintf("%s: %q: %s", of.field, of.value, problem))
+		}
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, problem := range validation.IsDNS1123Label(list[i].Name) {
+				problems = append(problems, fmt.Sprintf("container %q: %s", list[i].Name, problem))
+			}
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		for _, problem := range validation.IsDNS1123Label(pod.Spec.Volumes[i].Name) {
+			problems = append(problems, fmt.Sprintf("volume %q: %s", pod.Spec.Volumes[i].Name, problem))
+		}
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("a pod's names are not usable: %s", strings.Join(problems, "; "))
+	}
+	return nil
 }
 
 // static fills in what the API server would, and an identity that is the same
