@@ -51,7 +51,7 @@ type running struct {
 func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi.Image) error {
 	k, pod, c := r.worker.k, r.pod, s.Container
 	ref := containerReference(pod, c.Name)
-	dead := r.observed.Find(c.Name)
+	dead := r.observed.Dead(c.Name)
 	fail := func(reason string, err error) error {
 		if ctx.Err() == nil {
 			k.recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
@@ -67,7 +67,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return fail("CreateContainerError", err)
 	}
 	k.recorder.Event(ref, v1.EventTypeNormal, "Created", "Container created")
-	if dead != nil && dead.State == cri.Exited {
+	if dead != nil {
 		r.worker.backoff.Started(backOffKey(c), dead.FinishedAt, time.Now())
 	}
 	if err := k.runtime.StartContainer(ctx, id); err != nil {

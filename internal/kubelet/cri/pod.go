@@ -87,6 +87,16 @@ func (p *Pod) Find(name string) *Container {
 	return nil
 }
 
+// Dead returns the newest instance of the named container that has ended, or nil.
+func (p *Pod) Dead(name string) *Container {
+	for _, c := range p.Containers {
+		if c.Name == name && c.State == Exited {
+			return c
+		}
+	}
+	return nil
+}
+
 // Previous returns the newest dead instance of the named container that is
 // older than the given one, or nil.
 func (p *Pod) Previous(c *Container) *Container {

@@ -190,17 +190,10 @@ func newSandbox(in Input, p *Plan) {
 	p.CreateSandbox = true
 	if len(pod.Spec.InitContainers) > 0 {
 		c := &pod.Spec.InitContainers[0]
-		p.Start = []Start{{Container: c, Kind: Init, RestartCount: nextCount(observed.Find(c.Name))}}
-		return
+		starts = []Start{{Container: c, Kind: Init, RestartCount: nextCount(observed.Find(c.Name))}}
 	}
 	for _, s := range starts {
-		if newest := observed.Find(s.Container.Name); newest != nil && newest.State == cri.Exited {
-			if w, wait := backOff(in, s.Container, newest); wait {
-				p.Waiting[s.Container.Name] = w
-				continue
-			}
-		}
-		p.Start = append(p.Start, s)
+		unlessWaiting(in, p, s)
 	}
 }
 
@@ -223,26 +216,22 @@ func nextCount(newest *cri.Container) int {
 	return newest.RestartCount + 1
 }
 
-func backOff(in Input, c *v1.Container, dead *cri.Container) (Waiting, bool) {
-	if in.NotBefore == nil {
-		return Waiting{}, false
-	}
-	until, delay := in.NotBefore(c, dead.FinishedAt)
-	if !in.Now.Before(until) {
-		return Waiting{}, false
-	}
-	return Waiting{Until: until, Delay: delay}, true
-}
-
-// again starts the container once more, or notes how long it has to wait.
-func again(in Input, p *Plan, c *v1.Container, kind Kind, dead *cri.Container) {
-	if dead != nil && dead.State == cri.Exited {
-		if w, wait := backOff(in, c, dead); wait {
-			p.Waiting[c.Name] = w
+// unlessWaiting starts a container, or notes how long it has to wait since its
+// last end. That of one that is killed now is yet to come: the end before it
+// counts, and the next look sees whether the new one makes it wait.
+func unlessWaiting(in Input, p *Plan, s Start) {
+	if dead := in.Observed.Dead(s.Container.Name); dead != nil && in.NotBefore != nil {
+		if until, delay := in.NotBefore(s.Container, dead.FinishedAt); in.Now.Before(until) {
+			p.Waiting[s.Container.Name] = Waiting{Until: until, Delay: delay}
 			return
 		}
 	}
-	p.Start = append(p.Start, Start{Container: c, Kind: kind, RestartCount: nextCount(dead)})
+	p.Start = append(p.Start, s)
+}
+
+// again starts the container once more, if it need not wait.
+func again(in Input, p *Plan, c *v1.Container, kind Kind, newest *cri.Container) {
+	unlessWaiting(in, p, Start{Container: c, Kind: kind, RestartCount: nextCount(newest)})
 }
 
 func ephemeral(in Input, p *Plan) {
@@ -321,7 +310,7 @@ func sidecar(in Input, p *Plan, c *v1.Container, newest, here *cri.Container) bo
 	if kill, restart := mustKill(in, c, here); kill != nil {
 		p.Kill = append(p.Kill, *kill)
 		if restart {
-			p.Start = append(p.Start, Start{Container: c, Kind: Init, RestartCount: nextCount(here)})
+			again(in, p, c, Init, here)
 		}
 		return false
 	}
@@ -334,7 +323,7 @@ func regular(in Input, sandboxID string, p *Plan) (kept int) {
 		c := &in.Pod.Spec.Containers[i]
 		newest := in.Observed.Find(c.Name)
 		if newest == nil || newest.State == cri.Created {
-			p.Start = append(p.Start, Start{Container: c, Kind: Regular, RestartCount: countOfFailedStart(newest)})
+			unlessWaiting(in, p, Start{Container: c, Kind: Regular, RestartCount: countOfFailedStart(newest)})
 			continue
 		}
 		switch newest.State {
@@ -345,7 +334,7 @@ func regular(in Input, sandboxID string, p *Plan) (kept int) {
 		case cri.Unknown:
 			p.Kill = append(p.Kill, Kill{ID: newest.ID, Name: c.Name, Reason: ReasonUnknown,
 				Message: fmt.Sprintf("Container is in %q state, try killing it before restart", "Unknown")})
-			p.Start = append(p.Start, Start{Container: c, Kind: Regular, RestartCount: nextCount(newest)})
+			again(in, p, c, Regular, newest)
 		case cri.Running:
 			kill, restart := mustKill(in, c, newest)
 			if kill == nil && newest.SandboxID != sandboxID {
@@ -357,7 +346,7 @@ func regular(in Input, sandboxID string, p *Plan) (kept int) {
 			}
 			p.Kill = append(p.Kill, *kill)
 			if restart {
-				p.Start = append(p.Start, Start{Container: c, Kind: Regular, RestartCount: nextCount(newest)})
+				again(in, p, c, Regular, newest)
 			} else {
 				kept++
 			}

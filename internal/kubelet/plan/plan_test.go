@@ -123,6 +123,11 @@ func TestCompute(t *testing.T) {
 		{never, "a", "box a:changed", "", "", "kill a DefinitionChanged, start a 1"},
 		{always, "a", "box a:running", "a", "", "kill a LivenessProbe, start a 1"},
 		{never, "a", "box a:running", "a", "", "kill a LivenessProbe"},
+		{always, "a", "box a:running", "a", "a", "kill a LivenessProbe, start a 1"},
+		{always, "a", "box a:running a:137", "a", "", "kill a LivenessProbe, start a 1"},
+		{always, "a", "box a:running a:137", "a", "a", "kill a LivenessProbe, wait a"},
+		{always, "a b", "box a:running b:running a:137", "a", "a", "kill a LivenessProbe, wait a"},
+		{always, "a", "box a:unknown a:137", "", "a", "kill a Unknown, wait a"},
 
 		{always, "a", "deadbox a:137", "", "", "kill-pod, sandbox 1, start a 1"},
 		{never, "a", "deadbox a:137", "", "", "kill-pod"},
@@ -146,6 +151,8 @@ func TestCompute(t *testing.T) {
 		{never, "s-x a", "box a:running s-x:1", "", "", "start s-x 1"},
 		{never, "s-x a", "box a:0 s-x:running", "", "", "kill-pod"},
 		{always, "s-x a", "box a:running s-x:running", "s-x", "", "kill s-x LivenessProbe, start s-x 1"},
+		{always, "s-x a", "box a:running s-x:running s-x:137", "s-x", "s-x", "kill s-x LivenessProbe, wait s-x"},
+		{always, "i-x a", "deadbox i-x:1", "", "i-x", "kill-pod, sandbox 1, wait i-x"},
 
 		{always, "a e-d", "box a:running", "", "", "start e-d 0"},
 		{always, "a e-d", "box a:running e-d:0", "", "", ""},
