@@ -248,7 +248,7 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 	event := func(eventType, reason, message string) {
 		k.recorder.Event(containerReference(pod, c.Name), eventType, reason, message)
 	}
-	credentials := func() []*runtimeapi.AuthConfig {
+	credentials := func() []image.Credential {
 		var secrets []*v1.Secret
 		var missing []string
 		for _, ref := range pod.Spec.ImagePullSecrets {

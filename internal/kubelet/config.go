@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 )
@@ -102,6 +103,9 @@ func (c *Config) Default() error {
 	if k.CgroupDriver != "cgroupfs" {
 		return fmt.Errorf("--cgroup-driver=%s is not supported on this node: pods get their control groups from the kubelet directly; use cgroupfs, here and in the container runtime (containerd: SystemdCgroup = false)", k.CgroupDriver)
 	}
+	if err := image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist); err != nil {
+		return err
+	}
 	if c.Files == nil {
 		c.Files = files.OS{}
 	}
@@ -147,6 +151,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	duration(&k.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	setp(&k.RegistryPullQPS, int32(5))
 	set(&k.RegistryBurst, 10)
+	set(&k.ImagePullCredentialsVerificationPolicy, kubeletconfig.NeverVerifyPreloadedImages)
 	setp(&k.EventRecordQPS, int32(50))
 	set(&k.EventBurst, 100)
 	setp(&k.EnableDebuggingHandlers, true)

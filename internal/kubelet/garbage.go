@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,9 +34,49 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 			return
 		case <-images.C:
 			k.collectImages(ctx)
+			k.pruneRecords(ctx)
 		case <-containers.C:
 			k.collectSandboxes(ctx)
 		}
+	}
+}
+
+// ensureSecretPulledImages is the gate of records of pulled images, on by default.
+const ensureSecretPulledImages = "KubeletEnsureSecretPulledImages"
+
+// imageRecords are the records of who pulled which image; nil if they are
+// switched off.
+func (k *Kubelet) imageRecords(ctx context.Context) *image.Records {
+	c := &k.config.Configuration
+	if on, given := c.FeatureGates[ensureSecretPulledImages]; given && !on {
+		return nil
+	}
+	records := &image.Records{
+		FS: k.config.Files, Dir: filepath.Join(k.config.RootDirectory, "image_manager"),
+		Policy: c.ImagePullCredentialsVerificationPolicy, Allowlist: c.PreloadedImagesVerificationAllowlist,
+	}
+	images, err := k.images.ListImages(ctx, nil)
+	if err == nil {
+		err = records.Recover(images)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What was pulled before cannot be recorded, pods will have to pull it again")
+	}
+	return records
+}
+
+// pruneRecords forgets who pulled images that are gone.
+func (k *Kubelet) pruneRecords(ctx context.Context) {
+	if k.puller.Records == nil {
+		return
+	}
+	began := time.Now()
+	images, err := k.images.ListImages(ctx, nil)
+	if err == nil {
+		err = k.puller.Records.Prune(images, began)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Records of images that are gone cannot be removed, will try again")
 	}
 }
 

@@ -167,6 +167,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
 		return fmt.Errorf("make the kubelet's folder: %w", err)
 	}
+	k.puller.Records = k.imageRecords(ctx)
 
 	if err := k.applyClasses(); err != nil {
 		return fmt.Errorf("set up the control groups of pods: %w", err)

@@ -1,7 +1,10 @@
 package image
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"path"
 	"slices"
@@ -9,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 type dockerEntry struct {
@@ -19,12 +23,18 @@ type dockerEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
+// Credential opens a registry. Secret is where it comes from, with its hash.
+type Credential struct {
+	Auth   *runtimeapi.AuthConfig
+	Secret kubeletconfig.ImagePullSecret
+}
+
 // Credentials returns what the pull secrets offer for the image, the most
 // specific registry first, in the order to be tried.
-func Credentials(image string, secrets []*v1.Secret) []*runtimeapi.AuthConfig {
+func Credentials(image string, secrets []*v1.Secret) []Credential {
 	type match struct {
-		pattern string
-		auth    *runtimeapi.AuthConfig
+		pattern    string
+		credential Credential
 	}
 	var found []match
 	for _, secret := range secrets {
@@ -36,15 +46,29 @@ func Credentials(image string, secrets []*v1.Secret) []*runtimeapi.AuthConfig {
 			if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
 				auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
 			}
-			found = append(found, match{trim(registry), auth})
+			found = append(found, match{trim(registry), Credential{Auth: auth, Secret: kubeletconfig.ImagePullSecret{
+				UID: string(secret.UID), Namespace: secret.Namespace, Name: secret.Name, CredentialHash: hash(auth),
+			}}})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b match) int { return len(b.pattern) - len(a.pattern) })
-	out := make([]*runtimeapi.AuthConfig, 0, len(found))
+	slices.SortStableFunc(found, func(a, b match) int {
+		return cmp.Or(len(b.pattern)-len(a.pattern), strings.Compare(a.pattern, b.pattern))
+	})
+	out := make([]Credential, 0, len(found))
 	for _, m := range found {
-		out = append(out, m.auth)
+		out = append(out, m.credential)
 	}
 	return out
+}
+
+// hash is the same for the same credentials, whatever secret they are in.
+func hash(auth *runtimeapi.AuthConfig) string {
+	raw, err := json.Marshal([]string{auth.GetUsername(), auth.GetPassword(), auth.GetIdentityToken(), auth.GetRegistryToken()})
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
 }
 
 func entries(secret *v1.Secret) map[string]dockerEntry {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // Error is why a container's image is not there. Reason is the one that the
@@ -44,6 +46,8 @@ type Puller struct {
 	Images internalapi.ImageManagerService
 	// Initial and Max bound the wait between failed pulls.
 	Initial, Max time.Duration
+	// Records say who may use an image that is there; nil is everybody.
+	Records *Records
 	// Limit bounds how often registries are asked; nil is as often as needed.
 	Limit flowcontrol.RateLimiter
 
@@ -84,7 +88,7 @@ func Normalize(name string) (string, error) {
 
 // Ensure returns the image to run for the container, pulling it by its policy.
 // backoffKey tells apart the pods that wait on their own.
-func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func() []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func() []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	name, err := Normalize(c.Image)
 	if err != nil {
 		event(v1.EventTypeWarning, "InspectFailed", err.Error())
@@ -105,13 +109,16 @@ func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 			policy = v1.PullAlways
 		}
 	}
-	switch {
-	case present != nil && policy != v1.PullAlways:
+	if present != nil && policy != v1.PullAlways && p.allows(ctx, name, present.GetId(), credentials) {
 		p.touch(present.GetId())
 		event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return present, nil
-	case policy == v1.PullNever:
+	}
+	if policy == v1.PullNever {
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+		if present != nil {
+			message = fmt.Sprintf("Container image %q is present with pull policy of Never but the pod does not have the credentials that it was pulled with", c.Image)
+		}
 		event(v1.EventTypeWarning, "ErrImageNeverPull", message)
 		return nil, &Error{ErrImageNeverPull, message}
 	}
@@ -123,7 +130,25 @@ func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 	return p.pull(ctx, c, spec, key, credentials, sandbox, event)
 }
 
-func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func() []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+// allows says whether the pod may use an image that is there.
+func (p *Puller) allows(ctx context.Context, name, id string, credentials func() []Credential) bool {
+	if p.Records == nil {
+		return true
+	}
+	var secrets []kubeletconfig.ImagePullSecret
+	if credentials != nil {
+		for _, c := range credentials() {
+			secrets = append(secrets, c.Secret)
+		}
+	}
+	allowed, err := p.Records.Allows(name, id, secrets)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The records of pulled images cannot be used", "image", name)
+	}
+	return allowed
+}
+
+func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func() []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	asked := time.Now()
 	if p.serial != nil {
@@ -135,13 +160,13 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 		}
 	}
 	began := time.Now()
-	auths := []*runtimeapi.AuthConfig{nil}
+	auths := []Credential{{}}
 	if credentials != nil {
 		if found := credentials(); len(found) > 0 {
 			auths = found
 		}
 	}
-	failed := p.try(ctx, spec, auths, sandbox)
+	image, failed := p.recorded(ctx, spec, auths, sandbox)
 	if failed != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -153,33 +178,62 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	p.mu.Lock()
 	delete(p.failures, key)
 	p.mu.Unlock()
+	p.touch(image.GetId())
+	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize()))
+	return image, nil
+}
+
+// recorded pulls an image and keeps a record of whose credentials did it.
+func (p *Puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	name := spec.GetImage()
+	if p.Records != nil {
+		if err := p.Records.Begin(name); err != nil {
+			return nil, err
+		}
+	}
+	with, err := p.try(ctx, spec, auths, sandbox)
+	if err != nil {
+		if p.Records != nil {
+			if endErr := p.Records.End(name); endErr != nil {
+				klog.FromContext(ctx).Error(endErr, "The record of a pull that failed cannot be removed", "image", name)
+			}
+		}
+		return nil, err
+	}
 	status, err := p.Images.ImageStatus(ctx, spec, false)
 	if err == nil && status.GetImage() == nil {
 		err = errors.New("the runtime does not list it")
 	}
 	if err != nil {
-		return nil, &Error{ErrImagePull, fmt.Sprintf("image %q was pulled but cannot be inspected: %v", c.Image, err)}
+		return nil, fmt.Errorf("image %q was pulled but cannot be inspected: %w", name, err)
 	}
-	p.touch(status.GetImage().GetId())
-	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), status.GetImage().GetSize()))
+	if p.Records != nil {
+		var secret *kubeletconfig.ImagePullSecret
+		if with.Auth != nil {
+			secret = &with.Secret
+		}
+		if err := p.Records.Pulled(name, status.GetImage().GetId(), secret); err != nil {
+			klog.FromContext(ctx).Error(err, "The record of a pulled image cannot be written, others will have to pull it again", "image", name)
+		}
+	}
 	return status.GetImage(), nil
 }
 
 // try pulls with one credential after another, until one of them does it.
-func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) error {
+func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (with Credential, err error) {
 	var failures []error
-	for _, auth := range auths {
+	for _, with := range auths {
 		if p.Limit != nil && !p.Limit.TryAccept() {
-			return errors.New("pull QPS exceeded")
+			return with, errors.New("pull QPS exceeded")
 		}
-		_, err := p.Images.PullImage(ctx, spec, auth, sandbox)
+		_, err := p.Images.PullImage(ctx, spec, with.Auth, sandbox)
 		if err == nil {
-			return nil
+			return with, nil
 		}
 		failures = append(failures, err)
 	}
-	return utilerrors.NewAggregate(failures)
+	return Credential{}, utilerrors.NewAggregate(failures)
 }
 
 // Retry returns when a failed pull may be tried again, if one is waiting.

@@ -55,6 +55,7 @@ type Runtime struct {
 	images     map[string]*runtimeapi.Image
 	pulls      map[string]int
 	pullError  map[string]error
+	passwords  map[string]string // that images are pulled with
 }
 
 type sandbox struct {
@@ -81,6 +82,7 @@ func New() *Runtime {
 		images:     make(map[string]*runtimeapi.Image),
 		pulls:      make(map[string]int),
 		pullError:  make(map[string]error),
+		passwords:  make(map[string]string),
 	}
 }
 

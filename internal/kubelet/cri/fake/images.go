@@ -35,6 +35,13 @@ func (r *Runtime) FailPulls(name string, err error) {
 	r.pullError[name] = err
 }
 
+// NeedPassword makes pulls of the image fail without that password.
+func (r *Runtime) NeedPassword(name, password string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passwords[name] = password
+}
+
 // Pulls returns how often the image was asked for.
 func (r *Runtime) Pulls(name string) int {
 	r.mu.Lock()
@@ -61,13 +68,16 @@ func (i *Images) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec, _ b
 }
 
 // PullImage implements the CRI.
-func (i *Images) PullImage(_ context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (i *Images) PullImage(_ context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	i.runtime.mu.Lock()
 	defer i.runtime.mu.Unlock()
 	name := image.GetImage()
 	i.runtime.pulls[name]++
 	if err := i.runtime.pullError[name]; err != nil {
 		return "", fmt.Errorf("failed to pull and unpack image %q: %w", name, err)
+	}
+	if want := i.runtime.passwords[name]; auth.GetPassword() != want && want != "" {
+		return "", fmt.Errorf("failed to pull and unpack image %q: pull access denied", name)
 	}
 	i.runtime.addImage(name, 1<<20)
 	return "sha256:" + name, nil

@@ -1,0 +1,184 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+)
+
+const private = "registry.example.com/private:1"
+
+// desk is a node with images, and pods that ask for them.
+type desk struct {
+	t       *testing.T
+	runtime *fake.Runtime
+	files   *files.Memory
+	puller  *Puller
+}
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t, runtime: fake.New(), files: &files.Memory{}}
+	d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+	return d
+}
+
+// restart is what another kubelet does.
+func (d *desk) restart(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, allowlist ...string) {
+	d.t.Helper()
+	d.puller = NewPuller(d.runtime.Images(), 0)
+	d.puller.Records = &Records{FS: d.files, Dir: "/var/lib/kubelet/image_manager", Policy: policy, Allowlist: allowlist}
+	images, err := d.runtime.Images().ListImages(d.t.Context(), nil)
+	if err == nil {
+		err = d.puller.Records.Recover(images)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func secret(name, password string) *v1.Secret {
+	return &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)}, Type: v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{v1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths": {"registry.example.com": {"username": "u", "password": %q}}}`, password)},
+	}
+}
+
+// asks returns why a pod with these secrets does not get the image, "" if it does.
+func (d *desk) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) string {
+	d.t.Helper()
+	c := &v1.Container{Image: image, ImagePullPolicy: policy}
+	credentials := func() []Credential { return Credentials(image, secrets) }
+	d.puller.Forget("pod")
+	_, err := d.puller.Ensure(d.t.Context(), c, "pod", credentials, nil, func(string, string, string) {})
+	var refused *Error
+	if errors.As(err, &refused) {
+		return refused.Reason
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return ""
+}
+
+func (d *desk) want(what, got, want string) {
+	d.t.Helper()
+	if got != want {
+		d.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// An image that was pulled with somebody's secret is only for those who have it.
+func TestPresentImageNeedsItsSecret(t *testing.T) {
+	d := newDesk(t)
+	d.runtime.NeedPassword(private, "right")
+	d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+	for range 2 {
+		d.want("without a secret", d.asks(private, v1.PullIfNotPresent), ErrImagePull)
+		d.want("without a secret, Never", d.asks(private, v1.PullNever), ErrImageNeverPull)
+		d.want("with a wrong secret", d.asks(private, v1.PullIfNotPresent, secret("other", "wrong")), ErrImagePull)
+		pulls := d.runtime.Pulls(private)
+		d.want("the owner again", d.asks(private, v1.PullNever, secret("owner", "right")), "")
+		d.want("the same credentials elsewhere", d.asks(private, v1.PullNever, secret("copy", "right")), "")
+		if n := d.runtime.Pulls(private); n != pulls {
+			t.Errorf("the image was pulled %d times more for those who may use it", n-pulls)
+		}
+		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+	}
+	d.want("the owner's new password", d.asks(private, v1.PullNever, secret("owner", "renewed")), "")
+}
+
+func TestImageForEverybody(t *testing.T) {
+	d := newDesk(t)
+	const public = "registry.example.com/public:1"
+	d.want("pulled without a secret", d.asks(public, v1.PullIfNotPresent), "")
+	d.want("by another", d.asks(public, v1.PullNever, secret("other", "any")), "")
+	d.want("pulled with a secret", d.asks("registry.example.com/both:1", v1.PullIfNotPresent, secret("owner", "any")), "")
+	d.want("by one who needs to ask", d.asks("registry.example.com/both:1", v1.PullNever), ErrImageNeverPull)
+	d.want("by one who asked", d.asks("registry.example.com/both:1", v1.PullIfNotPresent), "")
+	d.want("by one who asks no more", d.asks("registry.example.com/both:1", v1.PullNever), "")
+}
+
+func TestPolicies(t *testing.T) {
+	for policy, want := range map[kubeletconfig.ImagePullCredentialsVerificationPolicy]struct{ preloaded, listed, pulled string }{
+		kubeletconfig.NeverVerify:                  {"", "", ""},
+		kubeletconfig.NeverVerifyPreloadedImages:   {"", "", ErrImageNeverPull},
+		kubeletconfig.NeverVerifyAllowlistedImages: {ErrImageNeverPull, "", ErrImageNeverPull},
+		kubeletconfig.AlwaysVerify:                 {ErrImageNeverPull, ErrImageNeverPull, ErrImageNeverPull},
+	} {
+		d := newDesk(t)
+		d.runtime.AddImage("registry.example.com/preloaded:1", 1)
+		d.runtime.AddImage("registry.example.com/listed/image:1", 1)
+		d.runtime.NeedPassword(private, "right")
+		d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+		d.restart(policy, "registry.example.com/listed/*")
+		d.want(string(policy)+" preloaded", d.asks("registry.example.com/preloaded:1", v1.PullNever), want.preloaded)
+		d.want(string(policy)+" listed", d.asks("registry.example.com/listed/image:1", v1.PullNever), want.listed)
+		d.want(string(policy)+" pulled", d.asks(private, v1.PullNever), want.pulled)
+	}
+	for _, policy := range []kubeletconfig.ImagePullCredentialsVerificationPolicy{"", "Sometimes"} {
+		if CheckPolicy(policy, nil) == nil {
+			t.Errorf("policy %q was taken", policy)
+		}
+	}
+}
+
+// A kubelet that dies while it pulls leaves an image for nobody.
+func TestPullThatWasInterrupted(t *testing.T) {
+	d := newDesk(t)
+	if err := d.puller.Records.Begin(private); err != nil {
+		t.Fatal(err)
+	}
+	d.runtime.AddImage(private, 1)
+	for range 2 {
+		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+		d.want("who comes first", d.asks(private, v1.PullNever), ErrImageNeverPull)
+	}
+	if names, _ := d.files.ReadDir("/var/lib/kubelet/image_manager/pulling"); len(names) > 0 {
+		t.Errorf("intents are left: %v", names)
+	}
+}
+
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	d := newDesk(t)
+	d.runtime.NeedPassword(private, "right")
+	d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+	path := d.puller.Records.path(pulledDir, "sha256:"+private)
+	if err := d.files.WriteFile(path, []byte("{torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.want("without a secret", d.asks(private, v1.PullNever), ErrImageNeverPull)
+	d.want("the owner again", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+	d.want("the owner at last", d.asks(private, v1.PullNever, secret("owner", "right")), "")
+}
+
+func TestRecordsOfImagesThatAreGone(t *testing.T) {
+	d := newDesk(t)
+	d.want("pulled", d.asks(private, v1.PullIfNotPresent), "")
+	images, err := d.runtime.Images().ListImages(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Minute)
+	for _, test := range []struct {
+		images []*runtimeapi.Image
+		before time.Time
+		left   int
+	}{{images, later, 1}, {nil, time.Now().Add(-time.Minute), 1}, {nil, later, 0}, {nil, later, 0}} {
+		if err := d.puller.Records.Prune(test.images, test.before); err != nil {
+			t.Fatal(err)
+		}
+		if names, _ := d.files.ReadDir("/var/lib/kubelet/image_manager/pulled"); len(names) != test.left {
+			t.Errorf("%d images, before %v: records %v", len(test.images), test.before, names)
+		}
+	}
+}
