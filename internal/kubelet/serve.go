@@ -132,8 +132,12 @@ func (k *Kubelet) authorizer() (authorizer.Authorizer, error) {
 	switch {
 	case k.config.Authorizer != nil:
 		return k.config.Authorizer, nil
-	case c.Mode == kubeletconfig.KubeletAuthorizationModeAlwaysAllow || k.config.Client == nil:
+	case c.Mode == kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
 		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
+	case c.Mode != kubeletconfig.KubeletAuthorizationModeWebhook:
+		return nil, fmt.Errorf("authorization.mode %q is not known (--authorization-mode): use Webhook or AlwaysAllow", c.Mode)
+	case k.config.Client == nil:
+		return nil, errors.New("nobody can be authorized: authorization.mode Webhook asks an API server (--kubeconfig); without one set enableServer: false, or AlwaysAllow to let in everybody who authenticates")
 	}
 	delegating := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: k.config.Client.Kubernetes.AuthorizationV1(),

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,7 +68,17 @@ func (v *Volumes) inMemory(dir string) error {
 	if err := v.FS.MkdirAll(dir, everyone); err != nil {
 		return err
 	}
-	return v.Mounter.Mount("tmpfs", dir, "tmpfs", nil)
+	return v.mountMemory(dir, nil)
+}
+
+// mountMemory mounts a tmpfs whose pages are not written to swap, where the
+// kernel can promise that (6.3 and later).
+func (v *Volumes) mountMemory(dir string, options []string) error {
+	err := v.Mounter.Mount("tmpfs", dir, "tmpfs", slices.Concat(options, []string{"noswap"}))
+	if errors.Is(err, syscall.EINVAL) {
+		err = v.Mounter.Mount("tmpfs", dir, "tmpfs", options)
+	}
+	return err
 }
 
 // payload collects the files of one volume.

@@ -28,7 +28,7 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
 		if size := memorySize(pod, vol.EmptyDir); size > 0 {
 			options = append(options, fmt.Sprintf("size=%d", size))
 		}
-		if err := v.Mounter.Mount("tmpfs", dir, "tmpfs", options); err != nil {
+		if err := v.mountMemory(dir, options); err != nil {
 			_ = v.FS.RemoveAll(dir)
 			return "", err
 		}
