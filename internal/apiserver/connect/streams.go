@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/coracle-io/coracle/internal/logging"
 )
 
 // Parameters of the kubelet's exec and attach.
@@ -80,7 +82,7 @@ func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
 // closed one by one are translated to SPDY.
 func (c *Connector) streams(u *url.URL, o streamproxy.Options, fail func(error)) http.Handler {
 	translator := streamproxy.NewStreamTranslatorHandler(u, c.kubelets, 0, o)
-	return streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
+	return logging.Streams(streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol))
 }
 
 // upgrade proxies a connection that must be upgraded.
@@ -99,5 +101,5 @@ func (c *Connector) portForward(pod *corev1.Pod, o *corev1.PodPortForwardOptions
 	}
 	handler := c.upgrade(u, fail)
 	tunnel := streamproxy.NewTunnelingHandler(handler)
-	return streamproxy.NewTranslatingHandler(handler, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol), nil
+	return logging.Streams(streamproxy.NewTranslatingHandler(handler, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol)), nil
 }

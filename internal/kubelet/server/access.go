@@ -68,6 +68,9 @@ func Attributes(r *http.Request, u user.Info, nodeName string) []authorizer.Attr
 	subresources := []string{"proxy"}
 	is := func(root string) bool { return r.URL.Path == root || strings.HasPrefix(r.URL.Path, root+"/") }
 	switch {
+	case is("/exec"), is("/attach"), is("/portForward"), is("/run"):
+		// What acts on a container is no reading, though WebSockets begin by GET.
+		verb = "create"
 	case is("/stats"):
 		subresources = []string{"stats"}
 	case is("/metrics"):

@@ -17,6 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/coracle-io/coracle/internal/logging"
 )
 
 // flusher passes each write on at once.
@@ -227,7 +229,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, location *url.U
 	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
 		handler = streamproxy.NewTunnelingHandler(handler)
 	}
-	handler.ServeHTTP(w, r)
+	logging.Streams(handler).ServeHTTP(w, r)
 }
 
 type responder struct{}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// What a request needs permission for, by its path and method.
+func TestAttributes(t *testing.T) {
+	for request, want := range map[string]string{
+		"GET /exec/ns/pod/main":          "create proxy",
+		"POST /exec/ns/pod/main":         "create proxy",
+		"GET /attach/ns/pod/main":        "create proxy",
+		"GET /portForward/ns/pod":        "create proxy",
+		"POST /run/ns/pod/main":          "create proxy",
+		"GET /containerLogs/ns/pod/main": "get proxy",
+		"GET /logs/":                     "get log",
+		"GET /logs/pods/x":               "get log",
+		"POST /checkpoint/ns/pod/main":   "create checkpoint",
+		"GET /stats/summary":             "get stats",
+		"GET /metrics/cadvisor":          "get metrics",
+		"GET /pods":                      "get pods proxy",
+		"GET /runningpods/":              "get pods proxy",
+		"GET /healthz":                   "get healthz proxy",
+		"GET /configz":                   "get configz proxy",
+		"GET /debug/pprof/heap":          "get proxy",
+		"GET /anything":                  "get proxy",
+		"GET /metricsx":                  "get proxy",
+		"GET /podsx":                     "get proxy",
+		"GET /":                          "get proxy",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		attributes := Attributes(httptest.NewRequest(method, path, nil), &user.DefaultInfo{Name: "somebody"}, "alpha")
+		got := []string{attributes[0].GetVerb()}
+		for _, a := range attributes {
+			got = append(got, a.GetSubresource())
+			if a.GetResource() != "nodes" || a.GetName() != "alpha" || a.GetVerb() != got[0] {
+				t.Errorf("%s: asks for %s %s %s", request, a.GetVerb(), a.GetResource(), a.GetName())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", request, got, want)
+		}
+	}
+}
+
+// Nothing is served to those who cannot be told apart.
+func TestEveryPathIsGuarded(t *testing.T) {
+	s := &Server{config: Config{Debugging: true, Profiling: true, SystemLogs: t.TempDir()}}
+	handler := s.guard(s.Handler())
+	for _, path := range []string{
+		"/healthz", "/healthz/ping", "/pods", "/pods/", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary", "/configz",
+		"/runningpods/", "/containerLogs/a/b/c", "/exec/a/b/c", "/exec/a/b/u/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/checkpoint/a/b/c",
+		"/logs/", "/logs/x", "/debug/pprof/", "/debug/pprof/heap", "/", "//pods", "/metrics/../pods", "/stats/%2e%2e/exec/a/b/c",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodConnect, http.MethodOptions} {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(method, "https://node"+path, nil))
+			if w.Code != http.StatusUnauthorized {
+				t.Errorf("%s %s: %d", method, path, w.Code)
+			}
+		}
+	}
+}
+
+// A pod that can write to the node's logs opens nothing else by it.
+func TestSystemLogs(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "log")
+	put := func(path, content string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(filepath.Join(dir, "secret"), "hidden")
+	put(filepath.Join(root, "pods/file"), "text")
+	for name, target := range map[string]string{"link": "pods/file", "out": filepath.Join(dir, "secret"), "up": "..", "zero": "/dev/zero", "root": "/"} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer((&Server{config: Config{Debugging: true, SystemLogs: root}}).Handler())
+	defer server.Close()
+	get := func(path string) (int, string) {
+		t.Helper()
+		response, err := http.Get(server.URL + path) //nolint:noctx // the server is the test's own
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		raw, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(raw)
+	}
+	for path, want := range map[string]string{"/logs/pods/file": "text", "/logs/link": "text"} {
+		if code, body := get(path); code != http.StatusOK || body != want {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	if code, body := get("/logs/"); code != http.StatusOK || !strings.Contains(body, "pods/") {
+		t.Errorf("the folder: %d %q", code, body)
+	}
+	for _, path := range []string{"/logs/out", "/logs/up/secret", "/logs/zero", "/logs/root/etc/passwd", "/logs/pipe", "/logs/..%2fsecret", "/logs/%2e%2e/secret", "/logs/pods/%2e%2e/%2e%2e/secret", "/logs/missing"} {
+		code, body := get(path)
+		if !slices.Contains([]int{http.StatusNotFound, http.StatusForbidden, http.StatusInternalServerError, http.StatusBadRequest}, code) || strings.Contains(body, "hidden") {
+			t.Errorf("%s: %d %.80q", path, code, body)
+		}
+	}
+}
