@@ -1,0 +1,279 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// tenantsPods are the pods of a tenant who may do in his namespace what the
+// role edit allows.
+type tenantsPods struct {
+	t         *testing.T
+	cluster   *cluster
+	client    kubernetes.Interface
+	namespace string
+}
+
+func podsOf(t *testing.T, c *cluster) *tenantsPods {
+	t.Helper()
+	config, namespace := c.tenant(t, "edit")
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &tenantsPods{t: t, cluster: c, client: client, namespace: namespace}
+	eventually(t, "the tenant's service account", func() error {
+		_, err := client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	t.Cleanup(func() { // its namespace goes too, but not before its containers are gone
+		zero := int64(0)
+		ctx := context.Background()
+		if err := c.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{}); err != nil {
+			t.Errorf("delete the pods of %s: %v", namespace, err)
+		}
+	})
+	return p
+}
+
+// create makes a pod of one container that runs a script.
+func (p *tenantsPods) create(name, script string, change ...func(*v1.Pod)) {
+	p.t.Helper()
+	no, grace := false, int64(0)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		AutomountServiceAccountToken: &no, TerminationGracePeriodSeconds: &grace,
+		Containers: []v1.Container{{Name: "main", Image: image, Command: []string{"sh", "-c", script}}},
+	}}
+	for _, f := range change {
+		f(pod)
+	}
+	if _, err := p.client.CoreV1().Pods(p.namespace).Create(p.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// until waits for something about the container "main" of a pod.
+func (p *tenantsPods) until(name, what string, holds func(pod *v1.Pod, main v1.ContainerStatus) bool) (*v1.Pod, v1.ContainerStatus) {
+	p.t.Helper()
+	var pod *v1.Pod
+	var main v1.ContainerStatus
+	eventually(p.t, "pod "+name+": "+what, func() (err error) {
+		if pod, err = p.client.CoreV1().Pods(p.namespace).Get(p.t.Context(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		main = v1.ContainerStatus{}
+		if len(pod.Status.ContainerStatuses) > 0 {
+			main = pod.Status.ContainerStatuses[0]
+		}
+		if !holds(pod, main) {
+			return fmt.Errorf("phase %s %s, container %+v", pod.Status.Phase, pod.Status.Reason, main)
+		}
+		return nil
+	})
+	return pod, main
+}
+
+// restartedTwice says that a container has ended and was started again since.
+func restartedTwice(_ *v1.Pod, main v1.ContainerStatus) bool {
+	return main.RestartCount >= 2 && main.LastTerminationState.Terminated != nil
+}
+
+func waitsFor(reasons ...string) func(*v1.Pod, v1.ContainerStatus) bool {
+	return func(_ *v1.Pod, main v1.ContainerStatus) bool {
+		return main.State.Waiting != nil && slices.Contains(reasons, main.State.Waiting.Reason)
+	}
+}
+
+// inVolume has another container run a script in a volume before, of which the
+// pod gets one file in place of its termination message.
+func inVolume(script string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		mounts := []v1.VolumeMount{{Name: "work", MountPath: "/work"}}
+		pod.Spec.InitContainers = []v1.Container{{Name: "before", Image: image, Command: []string{"sh", "-c", script}, VolumeMounts: mounts}}
+	}
+}
+
+func asMessage(pod *v1.Pod) {
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "work", MountPath: "/dev/termination-log", SubPath: "message"}}
+}
+
+// A pod makes all it can of its termination message: a hole of 1 TiB, links,
+// a pipe, a device. The kubelet reads 4 KiB of a regular file.
+func TestPodGivesItselfAMessageWithoutEnd(t *testing.T) {
+	c := node(t)
+	p := podsOf(t, c)
+	fallback := func(pod *v1.Pod) {
+		pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
+	}
+	c.meanwhile(t, func(context.Context) {
+		p.create("hole", "truncate -s 1024G /dev/termination-log")
+		p.create("torrent", "dd if=/dev/zero bs=1M count=64 2>/dev/null; exit 1", fallback)
+		p.create("pipe", "true", inVolume("mkfifo /work/message"), asMessage)
+		p.create("device", "true", inVolume("mknod /work/message c 1 5"), asMessage)
+		p.create("link", "true", inVolume("ln -s /etc/shadow /work/message"), asMessage)
+		for _, name := range []string{"hole", "torrent", "pipe", "device"} {
+			_, main := p.until(name, "restarted twice", restartedTwice)
+			if message := main.LastTerminationState.Terminated.Message; len(message) > 4096 {
+				t.Errorf("%s: a message of %d bytes", name, len(message))
+			}
+		}
+		if _, main := p.until("hole", "restarted", restartedTwice); len(main.LastTerminationState.Terminated.Message) != 4096 {
+			t.Errorf("hole: a message of %d bytes", len(main.LastTerminationState.Terminated.Message))
+		}
+		_, main := p.until("link", "refused", waitsFor("CreateContainerConfigError"))
+		if message := main.State.Waiting.Message; strings.Contains(message, "root:") {
+			t.Errorf("link: %s", message)
+		}
+	})
+}
+
+// A variable comes from a file that another container put there: a link to
+// a file of the host, to a device, a pipe, a file without end.
+func TestPodReadsTheHostByAnEnvironmentFile(t *testing.T) {
+	c := node(t)
+	p := podsOf(t, c)
+	for name, script := range map[string]string{
+		"absolute": "ln -s /etc/passwd /work/env",
+		"relative": "ln -s ../../../../../../../../../../../../etc/passwd /work/env",
+		"magic":    "ln -s /proc/self/environ /work/env",
+		"zero":     "ln -s /dev/zero /work/env",
+		"device":   "mknod /work/env c 1 5",
+		"pipe":     "mkfifo /work/env",
+		"hole":     "echo KEY=1 >/work/env; truncate -s 1024G /work/env",
+	} {
+		p.create(name, "env", inVolume(script), func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "work", Path: "env", Key: "KEY"}}}}
+		})
+		_, main := p.until(name, "refused", waitsFor("CreateContainerConfigError"))
+		if message := main.State.Waiting.Message; strings.Contains(message, "root:") || len(message) > 4096 {
+			t.Errorf("%s: %.500s", name, message)
+		}
+		c.unharmed(t)
+	}
+}
+
+// A pod that may write to the node's logs puts a link to a file of the host in
+// the place of its own log, and a pipe.
+func TestPodReadsTheHostByItsLog(t *testing.T) {
+	c := node(t)
+	p := podsOf(t, c)
+	logs := filepath.Join(c.data, "logs", "pods")
+	for name, put := range map[string]string{"link": "ln -s /etc/passwd", "zero": "ln -s /dev/zero", "pipe": "mkfifo"} {
+		script := fmt.Sprintf(`cd /logs/%s_%s_* && rm main/0.log && %s main/0.log && touch /tmp/done && sleep 1000`, p.namespace, name, put)
+		p.create(name, script, func(pod *v1.Pod) {
+			pod.Spec.Volumes = []v1.Volume{{Name: "logs", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: logs}}}}
+			m := &pod.Spec.Containers[0]
+			m.VolumeMounts = []v1.VolumeMount{{Name: "logs", MountPath: "/logs"}}
+			m.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e", "/tmp/done"}}}}
+		})
+		p.until(name, "has replaced its log", func(_ *v1.Pod, main v1.ContainerStatus) bool { return main.Ready })
+		raw, err := p.client.CoreV1().Pods(p.namespace).GetLogs(name, &v1.PodLogOptions{}).DoRaw(t.Context())
+		if err == nil || strings.Contains(string(raw), "root:") {
+			t.Errorf("%s: %d bytes of a log that is none, %v: %.100s", name, len(raw), err, raw)
+		}
+	}
+	c.unharmed(t)
+}
+
+// A user writes on his pod that it comes from a manifest of the node's, so
+// that the node takes it whatever it asks for and nobody sees what it does.
+func TestPodSaysThatItIsStatic(t *testing.T) {
+	c := node(t)
+	p := podsOf(t, c)
+	nodes, err := c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 1 {
+		t.Fatalf("nodes: %v, %v", nodes, err)
+	}
+	claims := func(pod *v1.Pod) {
+		pod.Spec.NodeName = nodes.Items[0].Name
+		pod.Annotations = map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "1"}
+	}
+	p.create("big", "sleep 1000", claims, func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10k")}
+	})
+	p.until("big", "refused by the node", func(pod *v1.Pod, _ v1.ContainerStatus) bool {
+		return pod.Status.Phase == v1.PodFailed && pod.Status.Reason == "OutOfcpu"
+	})
+	p.create("small", "sleep 1000", claims)
+	p.until("small", "shown as what it is", func(pod *v1.Pod, main v1.ContainerStatus) bool {
+		return pod.Status.Phase == v1.PodRunning && main.ContainerID != ""
+	})
+}
+
+// A container whose probe always fails is not started again without a pause.
+func TestPodThatIsNeverWellKeepsTheNodeBusy(t *testing.T) {
+	p := podsOf(t, node(t))
+	sick := &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"false"}}}}
+	p.create("liveness", "sleep 1000", func(pod *v1.Pod) { pod.Spec.Containers[0].LivenessProbe = sick })
+	p.create("startup", "sleep 1000", func(pod *v1.Pod) { pod.Spec.Containers[0].StartupProbe = sick })
+	for _, name := range []string{"liveness", "startup"} {
+		_, main := p.until(name, "backs off", waitsFor("CrashLoopBackOff"))
+		if main.RestartCount > 4 || !strings.HasPrefix(main.State.Waiting.Message, "back-off 10s restarting failed container=main") {
+			t.Errorf("%s: restarted %d times, then %s", name, main.RestartCount, main.State.Waiting.Message)
+		}
+	}
+}
+
+// A pod makes a tree that is deeper than a path may be long. It is removed
+// with its pod.
+func TestPodMakesATreeThatCannotBeRemoved(t *testing.T) {
+	p := podsOf(t, node(t))
+	deep := `cd /work; mkdir tree; i=0; while [ $i -lt 200 ]; do mkdir more && mv tree more/` + strings.Repeat("d", 100) + ` && mv more tree || exit 1; i=$((i+1)); done`
+	p.create("deep", "sleep 1000", inVolume(deep))
+	p.until("deep", "runs", func(_ *v1.Pod, main v1.ContainerStatus) bool { return main.State.Running != nil })
+	if err := p.client.CoreV1().Pods(p.namespace).Delete(t.Context(), "deep", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod and its tree are gone", func() error {
+		_, err := p.client.CoreV1().Pods(p.namespace).Get(t.Context(), "deep", metav1.GetOptions{})
+		if err == nil {
+			return errors.New("the pod is still there")
+		}
+		return nil
+	})
+}
+
+// An image that one tenant pulled with his secret is on the node. Another
+// runs it by its name, without the secret or with a wrong one.
+func TestPodRunsAnImageWithoutItsPullSecret(t *testing.T) {
+	c := node(t)
+	host := registry(t, "owner", "right")
+	private := host + "/private:1"
+	owner, other := podsOf(t, c), podsOf(t, c)
+	pull := func(p *tenantsPods, podName, password string, policy v1.PullPolicy, want ...string) {
+		t.Helper()
+		p.create(podName, "", func(pod *v1.Pod) {
+			m := &pod.Spec.Containers[0]
+			m.Image, m.ImagePullPolicy, m.Command = private, policy, []string{"/none"}
+			if password == "" {
+				return
+			}
+			secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: podName}, Type: v1.SecretTypeDockerConfigJson, StringData: map[string]string{
+				v1.DockerConfigJsonKey: fmt.Sprintf(`{"auths": {%q: {"username": "owner", "password": %q}}}`, host, password)}}
+			if _, err := p.client.CoreV1().Secrets(p.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: podName}}
+		})
+		p.until(podName, "has an answer about the image", waitsFor(want...))
+	}
+	// The image has no command to run: whoever gets as far as that has it.
+	started := []string{"RunContainerError", "CreateContainerError", "CrashLoopBackOff"}
+	refusedPull := []string{"ErrImagePull", "ImagePullBackOff"}
+	pull(owner, "owner", "right", v1.PullIfNotPresent, started...)
+	pull(other, "without", "", v1.PullIfNotPresent, refusedPull...)
+	pull(other, "never", "", v1.PullNever, "ErrImageNeverPull")
+	pull(other, "wrong", "guessed", v1.PullIfNotPresent, refusedPull...)
+	pull(owner, "again", "right", v1.PullNever, started...)
+}
