@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -80,7 +80,7 @@ func (w *worker) backOff(pod *v1.Pod, name string, wait plan.Waiting) {
 
 // kills stops the containers of a plan, all at the same time.
 func (w *worker) kills(ctx context.Context, pod *v1.Pod, observed *cri.Pod, kills []plan.Kill) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := contain.Together(ctx)
 	for _, kill := range kills {
 		c := observed.FindID(kill.ID)
 		if c == nil {
@@ -118,10 +118,13 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	}
 	images := make([]*runtimeapi.Image, len(p.Start))
 	failures := make([]error, len(p.Start))
-	var group errgroup.Group
+	group := contain.Apart()
 	for i, s := range p.Start {
 		group.Go(func() error {
-			images[i], failures[i] = w.image(ctx, pod, s.Container, config)
+			failures[i] = contain.Call(func() (err error) {
+				images[i], err = w.image(ctx, pod, s.Container, config)
+				return err
+			})
 			return nil
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
@@ -33,10 +34,10 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-images.C:
-			k.collectImages(ctx)
-			k.pruneRecords(ctx)
+			k.contained(ctx, "images", func() { k.collectImages(ctx) })
+			k.contained(ctx, "images", func() { k.pruneRecords(ctx) })
 		case <-containers.C:
-			k.collectSandboxes(ctx)
+			k.contained(ctx, "sandboxes", func() { k.collectSandboxes(ctx) })
 		}
 	}
 }
@@ -175,8 +176,9 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 				continue
 			}
 			for _, container := range observed.Running() {
-				if err := rotator.Rotate(ctx, container.ID, container.LogPath); err != nil {
-					klog.FromContext(ctx).Error(err, "Rotating a container's log failed, will try again", "log", container.LogPath)
+				err := contain.Call(func() error { return rotator.Rotate(ctx, container.ID, container.LogPath) })
+				if err != nil {
+					k.failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", container.LogPath)
 				}
 			}
 		}

@@ -37,8 +37,7 @@ func (k *Kubelet) pressure() pressures {
 	return k.short
 }
 
-// guardResources evicts pods when the machine runs short of something, and
-// pods that use more disk than they may.
+// guardResources evicts pods when the machine runs short of something.
 func (k *Kubelet) guardResources(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	c := &k.config.Configuration
@@ -67,13 +66,27 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 			k.setPressure(pressures{
 				memory: state.Under(v1.NodeMemoryPressure, now), disk: state.Under(v1.NodeDiskPressure, now), pids: state.Under(v1.NodePIDPressure, now)})
 			if due != nil {
-				k.relieve(ctx, due, free)
+				k.contained(ctx, "evictions", func() { k.relieve(ctx, due, free) })
 			}
 		}
-		k.enforceStorage(ctx)
 		if err := k.applyClasses(); err != nil {
 			log.Error(err, "The control groups of the service classes cannot be set, will try again")
 		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// guardStorage evicts pods that use more disk than they may. Counting what
+// pods have made can take long, so that it is apart from what cannot wait.
+func (k *Kubelet) guardStorage(ctx context.Context) {
+	ticker := time.NewTicker(guardPeriod)
+	defer ticker.Stop()
+	for {
+		k.contained(ctx, "storage", func() { k.enforceStorage(ctx) })
 		select {
 		case <-ctx.Done():
 			return

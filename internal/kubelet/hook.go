@@ -10,6 +10,9 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 )
 
+// maxHookOutput bounds what an error says of a hook's output, in bytes.
+const maxHookOutput = 1 << 10
+
 // exec runs a command in a container and returns what it wrote.
 func (k *Kubelet) exec(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
 	stdout, stderr, err := k.runtime.ExecSync(ctx, containerID, command, timeout)
@@ -21,6 +24,7 @@ func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Targ
 	switch {
 	case h.Exec != nil:
 		output, err := k.exec(ctx, t.ContainerID, h.Exec.Command, 0)
+		output = output[:min(len(output), maxHookOutput)]
 		if err != nil {
 			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q", h.Exec.Command, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err, output) //nolint:staticcheck // upstream's wording
 		}

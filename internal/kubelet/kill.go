@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
@@ -47,9 +47,10 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	grace := gracePeriod(pod, r.grace)
 	work, finish := w.begin(ctx, grace)
 	err = k.killPod(work, pod, observed, grace)
+	interrupted := work.Err() != nil
 	finish()
 	if err != nil {
-		if work.Err() != nil && ctx.Err() == nil {
+		if interrupted && ctx.Err() == nil {
 			return false, context.Canceled
 		}
 		return false, err
@@ -143,7 +144,7 @@ func (k *Kubelet) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, g
 		}
 	}
 	began := time.Now()
-	var group errgroup.Group
+	group := contain.Apart()
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {
 			group.Go(func() error { return k.killContainer(ctx, pod, c, grace, "") })
@@ -163,7 +164,7 @@ func (k *Kubelet) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, g
 			}
 		}
 	}
-	var sandboxes errgroup.Group
+	sandboxes := contain.Apart()
 	for _, s := range observed.Sandboxes {
 		if s.Ready || len(s.IPs) > 0 {
 			sandboxes.Go(func() error {

@@ -129,6 +129,7 @@ func New(config Config) (*Kubelet, error) {
 		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
 		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
+		k.writer.Panicked = k.panicked("statuses")
 		k.mirror = &source.Mirror{Client: config.Client.Kubernetes}
 	}
 	return k, nil
@@ -182,6 +183,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 	k.recorder = k.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: k.config.NodeName})
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	k.prober = probe.New(k.runner, k.recorder, containerReference, k.wake)
+	k.prober.Panicked = k.panicked("probes")
 	k.prober.Start(ctx)
 	k.node = node.NewReporter(k.nodeConfig(version.GetRuntimeVersion()))
 
@@ -213,6 +215,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 		run(k.watchRuntime)
 		run(k.collectGarbage)
 		run(k.guardResources)
+		run(k.guardStorage)
 		run(k.rotateLogs)
 		for _, s := range k.sources() {
 			run(s)

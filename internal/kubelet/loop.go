@@ -61,7 +61,7 @@ func (k *Kubelet) loop(ctx context.Context) {
 				delete(waiting, u.Source)
 				continue
 			}
-			k.update(ctx, u, launch)
+			k.contained(ctx, "updates", func() { k.update(ctx, u, launch) })
 		case uid := <-ended:
 			k.mu.Lock()
 			delete(k.workers, uid)
@@ -77,7 +77,7 @@ func (k *Kubelet) loop(ctx context.Context) {
 			}
 		case <-housekeeping.C:
 			if len(waiting) == 0 {
-				k.housekeep(ctx)
+				k.contained(ctx, "housekeeping", func() { k.housekeep(ctx) })
 			}
 		case <-resync.C:
 			k.wakeAll()

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 )
 
@@ -21,17 +21,18 @@ const (
 // watchRuntime turns the runtime's events into looks at the pods they are of.
 // A listing now and then finds what no event told.
 func (k *Kubelet) watchRuntime(ctx context.Context) {
-	log := klog.FromContext(ctx)
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
 	connected := make(chan bool, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			err := k.runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { tell(connected, true) })
+			err := contain.Call(func() error {
+				return k.runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { tell(connected, true) })
+			})
 			tell(connected, false)
 			if ctx.Err() == nil {
-				log.Error(err, "The runtime's event stream ended, listing until it is back")
+				k.failed(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
 				pause(ctx, fastRelist)
 			}
 		}
@@ -69,10 +70,14 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 				k.metrics.relistInterval.Observe(began.Sub(listed).Seconds())
 			}
 			listed = began
-			now, err := cri.List(ctx, k.runtime)
+			var now map[types.UID]*cri.Summary
+			err := contain.Call(func() (err error) {
+				now, err = cri.List(ctx, k.runtime)
+				return err
+			})
 			k.metrics.relist.Observe(time.Since(began).Seconds())
 			if err != nil {
-				log.Error(err, "Listing the runtime's containers failed")
+				k.failed(ctx, "listings", err, "Listing the runtime's containers failed")
 				k.node.RuntimeDown(err)
 			} else {
 				k.node.RuntimeUp()

@@ -81,7 +81,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	k.background.Add(1)
 	go func() {
 		defer k.background.Done()
-		k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id)
+		k.contained(ctx, "containers", func() { k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	}()
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil

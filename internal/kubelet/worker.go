@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
@@ -214,7 +215,12 @@ func (w *worker) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		began := time.Now()
-		next, done, err := w.step(ctx)
+		var next time.Duration
+		var done bool
+		err := contain.Call(func() (err error) {
+			next, done, err = w.step(ctx)
+			return err
+		})
 		w.k.metrics.podWorker.WithLabelValues("sync").Observe(time.Since(began).Seconds())
 		if done || ctx.Err() != nil {
 			return
@@ -222,7 +228,7 @@ func (w *worker) run(ctx context.Context) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			w.failures++
 			next = retryAfter(w.failures)
-			log.Error(err, "Syncing the pod failed, will try again", "in", next)
+			w.k.failed(ctx, "pods", err, "Syncing the pod failed, will try again", "in", next)
 		} else if err == nil {
 			w.failures = 0
 		}

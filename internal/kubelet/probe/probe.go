@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 )
 
@@ -47,10 +48,12 @@ type Prober struct {
 	recorder record.EventRecorder
 	object   func(pod *v1.Pod, container string) *v1.ObjectReference
 	changed  func(uid types.UID)
+	// Panicked, if not nil, is told of panics of a probe, which then has no result.
+	Panicked func(ctx context.Context, err error)
 
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]map[key]*worker
-	counts  map[Count]int
+	counts  map[types.UID]map[Count]int
 	wg      sync.WaitGroup
 	ctx     context.Context //nolint:containedctx // set by Run, ends the workers
 }
@@ -67,7 +70,7 @@ type Count struct{ Namespace, Pod, Container, Probe, Result string }
 func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod, container string) *v1.ObjectReference, changed func(uid types.UID)) *Prober {
 	return &Prober{
 		runner: runner, recorder: recorder, object: object, changed: changed,
-		workers: make(map[types.UID]map[key]*worker), counts: make(map[Count]int),
+		workers: make(map[types.UID]map[key]*worker), counts: make(map[types.UID]map[Count]int),
 	}
 }
 
@@ -146,6 +149,7 @@ func (p *Prober) Forget(uid types.UID) {
 		w.cancel()
 	}
 	delete(p.workers, uid)
+	delete(p.counts, uid)
 }
 
 // StopKind ends the probes of one kind of a pod (liveness and startup, once it
@@ -177,8 +181,10 @@ func (p *Prober) Counts() map[Count]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make(map[Count]int, len(p.counts))
-	for k, n := range p.counts {
-		out[k] = n
+	for _, counts := range p.counts {
+		for k, n := range counts {
+			out[k] += n
+		}
 	}
 	return out
 }
@@ -247,7 +253,15 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 	const attempts = 3
 	reference := w.prober.object(w.pod, w.target.Container.Name)
 	for range attempts {
-		ok, output, err := w.prober.runner.Run(ctx, w.probe, w.target)
+		var ok bool
+		var output string
+		err := contain.Call(func() (err error) {
+			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
+			return err
+		})
+		if panicked := new(contain.Panic); errors.As(err, &panicked) && w.prober.Panicked != nil {
+			w.prober.Panicked(ctx, err)
+		}
 		if ctx.Err() != nil {
 			return false, false
 		}
@@ -273,7 +287,12 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 func (w *worker) count(result string) {
 	w.prober.mu.Lock()
 	defer w.prober.mu.Unlock()
-	w.prober.counts[Count{w.pod.Namespace, w.pod.Name, w.target.Container.Name, w.kind.String(), result}]++
+	counts := w.prober.counts[w.pod.UID]
+	if counts == nil {
+		counts = make(map[Count]int)
+		w.prober.counts[w.pod.UID] = counts
+	}
+	counts[Count{w.pod.Namespace, w.pod.Name, w.target.Container.Name, w.kind.String(), result}]++
 }
 
 func (w *worker) set(r plan.Result) {

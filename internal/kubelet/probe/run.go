@@ -45,6 +45,7 @@ type Runner struct {
 
 const (
 	maxBody      = 10 << 10
+	maxHeader    = 64 << 10
 	userAgent    = "kube-probe/1.37"
 	maxRedirects = 10
 )
@@ -157,7 +158,7 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			DialContext: r.dial, DisableKeepAlives: true, DisableCompression: true,
+			DialContext: r.dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 			// The kubelet asks the pod's own address; its certificate is the pod's affair.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
 		},

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/contain"
 )
 
 // Writer writes pods' statuses. A status is written at once; while a write
@@ -24,6 +27,8 @@ import (
 type Writer struct {
 	client kubernetes.Interface
 	gone   func(uid types.UID)
+	// Panicked, if not nil, is told of panics over a status, which is tried again.
+	Panicked func(ctx context.Context, err error)
 
 	mu      sync.Mutex // guards entries and closed
 	entries map[types.UID]*entry
@@ -140,7 +145,13 @@ func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
 		var err error
 		written := pod
 		if dirty {
-			written, err = w.patch(ctx, pod, status)
+			err = contain.Call(func() (err error) {
+				written, err = w.patch(ctx, pod, status)
+				return err
+			})
+			if panicked := new(contain.Panic); errors.As(err, &panicked) && w.Panicked != nil {
+				w.Panicked(ctx, err)
+			}
 		}
 		if err == nil && remove {
 			zero := int64(0)
