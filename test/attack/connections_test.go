@@ -77,7 +77,7 @@ func TestRapidReset(t *testing.T) {
 	mallory := first(c.tenant(t, ""))
 	before := c.memory(t)
 	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 10, func() (net.Conn, error) {
+		group := crowd(ctx, 4, func() (net.Conn, error) {
 			f, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func TestFloodsOfControlFrames(t *testing.T) {
 	c := controlPlane(t)
 	before := c.memory(t)
 	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 6, func() (net.Conn, error) {
+		group := crowd(ctx, 2, func() (net.Conn, error) {
 			f, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
