@@ -74,6 +74,9 @@ func (t *tracker) update(live, obj resource.Object, manager string) error {
 			return nil
 		}
 	}
+	if tooMany(obj) || tooMany(live) {
+		return errTooManyFields
+	}
 	updated, err := t.fields.Update(live, obj, manager)
 	if err != nil {
 		return err

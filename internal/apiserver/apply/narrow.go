@@ -119,6 +119,9 @@ func (t *tracker) applyNarrowly(live resource.Object, configuration map[string]a
 }
 
 func (t *tracker) merge(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
+	if tooMany(configuration) || tooMany(live) {
+		return nil, errCannotApply()
+	}
 	merged, err := t.fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
 	if err != nil {
 		return nil, err
