@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -61,7 +62,7 @@ func statuses(ctx context.Context, checks map[string]func(context.Context) error
 
 func componentStatus(ctx context.Context, name string, check func(context.Context) error) *watchcache.Entry {
 	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-	if err := check(ctx); err != nil {
+	if err := guard.Call(ctx, "asking "+name, func() error { return check(ctx) }); err != nil {
 		condition.Status, condition.Message = corev1.ConditionFalse, err.Error()
 	}
 	return unstored(&corev1.ComponentStatus{

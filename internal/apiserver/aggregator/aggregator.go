@@ -34,6 +34,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/reach"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -221,7 +222,9 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 			Priority:     discovery.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
 		}
 		if service.Spec.Service == nil {
-			settling.Go(func() error { s.settleLocal(ctx, e); return nil })
+			settling.Go(func() error {
+				return guard.Call(ctx, "settling APIService "+name, func() error { s.settleLocal(ctx, e); return nil })
+			})
 		} else {
 			b := s.backends[name]
 			if b == nil {

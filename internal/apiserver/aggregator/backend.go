@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -143,7 +144,7 @@ func (b *backend) run(ctx context.Context) {
 		wait := checkInterval
 		if condition.Status == apiregistrationv1.ConditionTrue {
 			retry = firstRetry
-			b.learn(ctx)
+			_ = guard.Call(ctx, "learning of APIService "+b.name, func() error { b.learn(ctx); return nil }) // what it says is not known then
 		} else {
 			log.V(2).Info("APIService is not available", "apiService", b.name, "reason", condition.Reason, "message", condition.Message)
 			b.forget()

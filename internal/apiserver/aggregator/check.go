@@ -8,12 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coracle-io/coracle/internal/supervise"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/transport"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 )
 
 // check finds out whether the server answers for its group version.
@@ -86,7 +87,9 @@ func (b *backend) probe(ctx context.Context) error {
 	}
 	results := make(chan error, probeAttempts-1)
 	for range probeAttempts - 1 {
-		go func() { results <- supervise.Call(func() error { return b.probeOnce(ctx) }) }()
+		go func() {
+			results <- guard.Call(ctx, "probing APIService "+b.name, func() error { return b.probeOnce(ctx) })
+		}()
 	}
 	var passed bool
 	for range probeAttempts - 1 {

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
-	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -28,19 +28,17 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 		c.instances = s.Cache.Kind(d.stored)
 	}
 	s.wait.Go(func() {
-		supervise.Guard(ctx, func() {
-			for ctx.Err() == nil {
-				err := c.run(ctx)
-				if err == nil || ctx.Err() != nil {
-					return
-				}
-				klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
-				select {
-				case <-ctx.Done():
-				case <-time.After(cleanupRetry):
-				}
+		for ctx.Err() == nil {
+			err := guard.Call(ctx, "removing definition "+crd.Name, func() error { return c.run(ctx) })
+			if err == nil || ctx.Err() != nil {
+				return
 			}
-		})
+			klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
+			select {
+			case <-ctx.Done():
+			case <-time.After(cleanupRetry):
+			}
+		}
 	})
 }
 

@@ -36,6 +36,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -171,7 +172,7 @@ func (s *Server) sync(ctx context.Context, kind *watchcache.Kind) (again bool) {
 		entries = append(entries, e)
 		return true
 	})
-	states := s.decide(entries)
+	states := s.decide(ctx, entries)
 	s.serve(ctx, states)
 	for _, state := range states {
 		if !state.changed() {
@@ -206,7 +207,7 @@ func (st *state) changed() bool { return st.next != st.current() }
 
 // decide judges each definition in turn, by age, so that the older of two
 // keeps a name that both want.
-func (s *Server) decide(entries []*watchcache.Entry) []*state {
+func (s *Server) decide(ctx context.Context, entries []*watchcache.Entry) []*state {
 	slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int {
 		return a.Object.GetCreationTimestamp().Compare(b.Object.GetCreationTimestamp().Time)
 	})
@@ -229,7 +230,12 @@ func (s *Server) decide(entries []*watchcache.Entry) []*state {
 				others = append(others, other.next)
 			}
 		}
-		if next := settle(st.next, others, s.Clock.Now()); next != nil {
+		var next *apiextensionsv1.CustomResourceDefinition
+		err := guard.Call(ctx, "settling definition "+st.next.Name, func() error {
+			next = settle(st.next, others, s.Clock.Now())
+			return nil
+		})
+		if err == nil && next != nil {
 			st.next = next
 			released = true // an accepted change of names may have freed others
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -79,8 +80,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 			case <-changed:
 			case <-again.C:
 			}
-			w.Tell()
-			if !w.sync(ctx, schemas, levels) {
+			done := false
+			_ = guard.Call(ctx, "following the FlowSchemas", func() error {
+				w.Tell()
+				done = w.sync(ctx, schemas, levels)
+				return nil
+			})
+			if !done {
 				again.Reset(retry)
 			}
 		}

@@ -1,0 +1,25 @@
+// Package guard keeps a panic over one piece of work, mostly one object that a
+// user wrote, from ending the part of the API server that does the work for
+// everybody.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// Call calls f and returns its error. A panic is logged with its stack, and is
+// an error.
+func Call(ctx context.Context, what string, f func() error) error {
+	err := supervise.Call(f)
+	if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) {
+		err = fmt.Errorf("%s: %w", what, err)
+		klog.FromContext(ctx).Error(err, "Panic; giving up this piece of work", "stack", string(panicked.Stack))
+	}
+	return err
+}
