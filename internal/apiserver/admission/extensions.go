@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ type Access struct {
 func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, connect func() (*Access, error)) map[string]admission.Interface {
 	access := sync.OnceValues(connect)
 	lazy := func(name string, build func() (admission.Interface, error), kinds ...string) *extension {
-		e := &extension{ctx: ctx, name: name, source: source, kinds: kinds, build: build, access: access}
+		e := &extension{ctx: ctx, name: name, starting: make(chan struct{}, 1), source: source, kinds: kinds, build: build, access: access}
 		if m != nil {
 			e.metrics = m.Plugin(name)
 		}
@@ -87,31 +88,36 @@ type extension struct {
 	// metrics measures the plugin; nil does not.
 	metrics *metrics.Plugin
 
-	mu     sync.RWMutex // guards plugin
-	plugin admission.Interface
+	plugin   atomic.Pointer[admission.Interface] // nil until it has been started
+	starting chan struct{}                       // holds a value while somebody starts it
 }
 
-// get returns the plugin; nil while there is no work for it.
-func (e *extension) get() (admission.Interface, error) {
-	e.mu.RLock()
-	plugin := e.plugin
-	e.mu.RUnlock()
-	if plugin != nil || !e.needed() {
-		return plugin, nil
+// get returns the plugin; nil while there is no work for it. The first caller
+// that finds work starts the plugin, others wait for that until ctx ends.
+func (e *extension) get(ctx context.Context) (admission.Interface, error) {
+	if plugin := e.plugin.Load(); plugin != nil {
+		return *plugin, nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.plugin != nil {
-		return e.plugin, nil
+	if !e.needed() {
+		return nil, nil
 	}
-	plugin, err := e.start()
+	select {
+	case e.starting <- struct{}{}:
+		defer func() { <-e.starting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if plugin := e.plugin.Load(); plugin != nil {
+		return *plugin, nil
+	}
+	plugin, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("starting the admission of %s: %w", e.kinds[0], err)
 	}
 	if e.metrics != nil {
 		plugin = measure(plugin, e.metrics)
 	}
-	e.plugin = plugin
+	e.plugin.Store(&plugin)
 	return plugin, nil
 }
 
@@ -141,7 +147,7 @@ const maxCopied = 3 << 20
 // for the whole process alone.
 var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopied })
 
-func (e *extension) start() (admission.Interface, error) {
+func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	boundCopies()
 	access, err := e.access()
 	if err != nil {
@@ -167,8 +173,8 @@ func (e *extension) start() (admission.Interface, error) {
 		}
 	}
 	access.Informers.Start(e.ctx.Done())
-	access.Informers.WaitForCacheSync(e.ctx.Done())
-	return plugin, nil
+	access.Informers.WaitForCacheSync(ctx.Done())
+	return plugin, ctx.Err()
 }
 
 // survive turns a panic of a plugin into the refusal of the write. What users
@@ -186,7 +192,7 @@ func (e *extension) survive(ctx context.Context, err *error) {
 type mutatingExtension struct{ *extension }
 
 func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) (err error) {
-	plugin, err := e.get()
+	plugin, err := e.get(ctx)
 	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
 		return err
 	}
@@ -201,7 +207,7 @@ func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o 
 type validatingExtension struct{ *extension }
 
 func (e validatingExtension) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) (err error) {
-	plugin, err := e.get()
+	plugin, err := e.get(ctx)
 	if err != nil || plugin == nil || !plugin.Handles(a.GetOperation()) {
 		return err
 	}
