@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -366,4 +367,29 @@ func TestSystemPriorityClassesStay(t *testing.T) {
 	}
 	do(t, s, 201, "POST", path, `{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"mine"},"value":1}`)
 	do(t, s, 200, "DELETE", path+"/mine", "")
+}
+
+// TestCreateWithARevision: what upstream's store refuses comes after what
+// validation refuses, and dry runs never get there.
+func TestCreateWithARevision(t *testing.T) {
+	s := apiservertest.Start(t)
+	for _, c := range []struct {
+		path, metadata string
+		code           int
+		says           string
+	}{
+		{mapsPath, `{"name":"a","resourceVersion":"7"}`, 500, "resourceVersion should not be set on objects to be created"},
+		{mapsPath, `{"name":"A","resourceVersion":"7"}`, 422, "metadata.name: Invalid value"},
+		{mapsPath + "?dryRun=All", `{"name":"a","resourceVersion":"7"}`, 201, ""},
+		{mapsPath, `{"name":"b","resourceVersion":"0"}`, 201, ""},
+		{mapsPath, `{"name":"c","resourceVersion":"-1"}`, 201, ""},
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(`{"metadata":`+c.metadata+`}`))
+		r.Header.Set("Content-Type", "application/json")
+		s.Handler().ServeHTTP(w, r)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || strings.Contains(w.Body.String(), `"reason":"InternalError"`) {
+			t.Errorf("%s %s: %d %s", c.path, c.metadata, w.Code, w.Body)
+		}
+	}
 }

@@ -269,3 +269,31 @@ func TestCustomResourcesArePrunedAfterWebhooks(t *testing.T) {
 		t.Errorf("patch of v2: %d %s", changed.Code, changed.Status.Message)
 	}
 }
+
+// FuzzWebhookAnswer lets webhooks answer anything, and patch by anything.
+func FuzzWebhookAnswer(f *testing.F) {
+	h := startHooked(f)
+	for _, c := range evilPatches {
+		f.Add([]byte(c.patch), true)
+	}
+	f.Add([]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"allowed": true, "status": {"code": -1, "details": {"causes": [null]}}}}`), false)
+	f.Add([]byte(`{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "response": {"uid": null, "auditAnnotations": {"": ""}, "warnings": [""]}}`), false)
+	f.Fuzz(func(t *testing.T, answer []byte, patch bool) {
+		if patch {
+			h.patches(string(answer))
+		} else {
+			h.says(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
+		}
+		h.t = t
+		for _, path := range []string{mapsPath, sailsPath} {
+			o := h.do(http.MethodPost, path+"?dryRun=All", "application/json", h.object(path, "fail"))
+			if strings.Contains(o.Status.Message, "caused apiserver to panic") {
+				t.Errorf("%s: %d %s", answer, o.Code, o.Status.Message)
+			}
+			made, _ := o.Object.(map[string]any)
+			if metadata, ok := made["metadata"].(map[string]any); ok && metadata["namespace"] != namespace {
+				t.Errorf("%s: moved to %v", answer, metadata["namespace"])
+			}
+		}
+	})
+}
