@@ -273,7 +273,7 @@ const (
 func TestThousandsOfPodsCreatedAndDeleted(t *testing.T) {
 	t.Parallel() // it waits, most of the time
 	c := own(t, "--nodes=0")
-	pods := size(300, 5000)
+	pods := size(100, 5000)
 	const path = "/api/v1/namespaces/default/pods"
 	c.givesBack(t, func(ctx context.Context) error {
 		l := newLoader(t, c.admin)
