@@ -19,7 +19,7 @@ var unboundedFiles = regexp.MustCompile(`\bos\.(ReadFile|Open|RemoveAll|Chmod|Ch
 // whose reads are bounded and stay below their root.
 func TestTheNodeReadsPodsFilesByItsSeam(t *testing.T) {
 	exempt := []string{
-		"internal/kubelet/files", // the seam itself
+		"internal/kubelet/files",                           // the seam itself
 		"internal/kubelet/cgroup", "internal/kubelet/node", // the kernel's own files
 	}
 	err := walk(func(path string, _ fs.DirEntry) error {
