@@ -39,7 +39,7 @@ func TestBodiesThatNeverEndHoldSeats(t *testing.T) {
 			}
 			return conn, err
 		})
-		hold(ctx)
+		besiege(ctx)
 		group.leave(t)
 	})
 	c.remembers(t, before)
@@ -67,7 +67,7 @@ func TestStreamsThatNeverEndHoldSeats(t *testing.T) {
 			}
 			return s.Conn, nil
 		})
-		hold(ctx)
+		besiege(ctx)
 		group.leave(t)
 	})
 	c.remembers(t, before)
@@ -96,7 +96,7 @@ func TestAnswersThatAreNeverRead(t *testing.T) {
 			}
 			return s.Conn, nil
 		})
-		hold(ctx)
+		besiege(ctx)
 		group.leave(t)
 	})
 	c.remembers(t, before)
@@ -124,8 +124,8 @@ func TestBodyOfAForbiddenRequestIsNotRead(t *testing.T) {
 	}
 }
 
-// hold waits as long as a siege lasts.
-func hold(ctx context.Context) {
+// besiege waits as long as a siege lasts.
+func besiege(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, siege)
 	defer cancel()
 	<-ctx.Done()

@@ -60,7 +60,7 @@ func TestSlowHeaders(t *testing.T) {
 			}
 			return f.Conn, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 		})
-		hold(ctx)
+		besiege(ctx)
 		if _, err := group.conns[0].Read(make([]byte, 1)); err == nil {
 			t.Error("a request whose headers never end is answered")
 		}
