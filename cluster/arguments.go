@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,66 +19,66 @@ import (
 
 // parseArguments sets up the components' flags: the cluster's own values
 // first, then what the user handed through.
-func (c *Cluster) parseArguments() error {
-	o := &c.options
-	c.api = component.NewAPIServerFlags()
-	c.api.BindAddress = net.ParseIP(o.BindAddress)
-	if c.api.BindAddress == nil {
+func (p *ControlPlane) parseArguments() error {
+	o := p.options
+	p.api = component.NewAPIServerFlags()
+	p.api.BindAddress = net.ParseIP(o.BindAddress)
+	if p.api.BindAddress == nil {
 		return fmt.Errorf("--bind-address=%s: not an IP address", o.BindAddress)
 	}
-	c.api.AdvertiseAddress = o.NodeIP
-	c.api.SecurePort = o.Ports.Secure
-	c.api.EtcdServers = o.EtcdServers
-	c.api.ServiceClusterIPRange = o.ServiceCIDR
+	p.api.AdvertiseAddress = o.NodeIP
+	p.api.SecurePort = o.Ports.Secure
+	p.api.EtcdServers = o.EtcdServers
+	p.api.ServiceClusterIPRange = o.ServiceCIDR
 	if o.NodePorts != "" {
-		if err := c.api.ServiceNodePortRange.Set(o.NodePorts); err != nil {
+		if err := p.api.ServiceNodePortRange.Set(o.NodePorts); err != nil {
 			return fmt.Errorf("NodePorts %s: %w", o.NodePorts, err)
 		}
 	}
-	c.api.CertDir = filepath.Join(o.DataDir, "pki")
+	p.api.CertDir = filepath.Join(o.DataDir, "pki")
 	if !o.WithoutNode { // this node's kubelet serves with a certificate of the cluster's authority
-		c.api.KubeletCAFile = filepath.Join(c.api.CertDir, pki.ClusterAuthority+".crt")
+		p.api.KubeletCAFile = filepath.Join(p.api.CertDir, pki.ClusterAuthority+".crt")
 	}
 
-	c.etcd = component.NewEtcd(o.DataDir)
-	c.etcd.Socket = o.EtcdSocket
+	p.etcd = component.NewEtcd(o.DataDir)
+	p.etcd.Socket = o.EtcdSocket
 	if err := errors.Join(
-		parse("apiserver", c.api.AddFlags, o.APIServerArgs),
-		parse("etcd", c.etcd.AddFlags, o.EtcdArgs),
+		parse("apiserver", p.api.AddFlags, o.APIServerArgs),
+		parse("etcd", p.etcd.AddFlags, o.EtcdArgs),
 	); err != nil {
 		return err
 	}
 	// Whoever shares the data with other processes takes turns with them; it
 	// has one name for all its life, so that after a crash it goes on at once.
-	shared := len(c.api.EtcdServers) > 0 || c.etcd.Shared()
+	shared := len(p.api.EtcdServers) > 0 || p.etcd.Shared()
 	identity := fmt.Sprintf("%s_%s_%x", o.NodeName, o.Name, sha256.Sum256([]byte(o.DataDir)))[:len(o.NodeName)+len(o.Name)+10]
 
-	c.manager = component.NewControllerManager()
-	m := c.manager.Options
+	p.manager = component.NewControllerManager()
+	m := p.manager.Options
 	m.AllocateNodeCIDRs = true
 	m.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
 	m.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
-	c.manager.Leader.LeaderElect, c.manager.Leader.Identity = shared, identity
+	p.manager.Leader.LeaderElect, p.manager.Leader.Identity = shared, identity
 
-	c.scheduler = component.NewScheduler()
-	c.scheduler.Leader.LeaderElect, c.scheduler.Leader.Identity = shared, identity
-	c.manager.Serving.BindAddress, c.manager.Serving.Port = "127.0.0.1", o.Ports.Manager
-	c.scheduler.Serving.BindAddress, c.scheduler.Serving.Port = "127.0.0.1", o.Ports.Scheduler
+	p.scheduler = component.NewScheduler()
+	p.scheduler.Leader.LeaderElect, p.scheduler.Leader.Identity = shared, identity
+	p.manager.Serving.BindAddress, p.manager.Serving.Port = "127.0.0.1", o.Ports.Manager
+	p.scheduler.Serving.BindAddress, p.scheduler.Serving.Port = "127.0.0.1", o.Ports.Scheduler
 
 	err := errors.Join(
-		parse("controller-manager", c.manager.AddFlags, o.ControllerManagerArgs),
-		parse("scheduler", c.scheduler.AddFlags, o.SchedulerArgs),
+		parse("controller-manager", p.manager.AddFlags, o.ControllerManagerArgs),
+		parse("scheduler", p.scheduler.AddFlags, o.SchedulerArgs),
 	)
-	c.api.Components = map[string]string{}
-	for name, s := range map[string]component.Serving{"controller-manager": c.manager.Serving, "scheduler": c.scheduler.Serving} {
+	p.api.Components = map[string]string{}
+	for name, s := range map[string]component.Serving{"controller-manager": p.manager.Serving, "scheduler": p.scheduler.Serving} {
 		if s.Port != 0 {
-			c.api.Components[name] = net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port))
+			p.api.Components[name] = net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port))
 		}
 	}
 	return errors.Join(
 		err,
-		c.api.Validate(),
-		c.etcd.Validate(),
+		p.api.Validate(),
+		p.etcd.Validate(),
 	)
 }
 
@@ -90,13 +91,24 @@ func Check(o Options) error {
 	}
 	kubelet, proxy := component.NewKubelet(), component.NewProxy()
 	if err := errors.Join(
-		(&Cluster{options: o}).parseArguments(),
+		(&ControlPlane{options: &o}).parseArguments(),
 		parse("kubelet", kubelet.AddFlags, o.KubeletArgs),
 		parse("proxy", proxy.AddFlags, o.ProxyArgs),
 	); err != nil {
 		return err
 	}
-	return errors.Join(kubelet.Validate(), proxy.Validate())
+	return errors.Join(kubelet.Validate(), proxy.Validate(), o.checkBundle())
+}
+
+// checkBundle reports that the container runtime is not where it should be.
+func (o *Options) checkBundle() error {
+	if o.WithoutNode || o.ContainerRuntimeEndpoint != "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(o.BundleDir, "bin", "containerd")); err != nil {
+		return fmt.Errorf("no container runtime is in %s (run make bundle, or say with --bundle where it is): %w", o.BundleDir, err)
+	}
+	return nil
 }
 
 func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error {

@@ -34,7 +34,7 @@ import (
 // fragile is a cluster in memory, with a proxy and a DNS server, whose
 // components fail when they are told to.
 type fragile struct {
-	*Cluster
+	*ControlPlane
 	t     *testing.T
 	kube  kubernetes.Interface
 	store *fragileStore
@@ -90,11 +90,11 @@ func (f *fragile) fuse(name string, run func(context.Context) error) func(contex
 	}
 }
 
-func startFragile(t *testing.T) *fragile { return startFragileWith(t, func(*Cluster) {}) }
+func startFragile(t *testing.T) *fragile { return startFragileWith(t, func(*ControlPlane) {}) }
 
-func startFragileWith(t *testing.T, configure func(*Cluster)) *fragile {
+func startFragileWith(t *testing.T, configure func(*ControlPlane)) *fragile {
 	t.Helper()
-	c, err := New(Options{
+	c, err := NewControlPlane(Options{
 		DataDir: t.TempDir(), InMemory: true, WithoutNode: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
 		Ports: Ports{Secure: freePort(t), Manager: freePort(t), Scheduler: freePort(t)},
 	})
@@ -102,7 +102,7 @@ func startFragileWith(t *testing.T, configure func(*Cluster)) *fragile {
 		t.Fatal(err)
 	}
 	configure(c)
-	f := &fragile{Cluster: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
+	f := &fragile{ControlPlane: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
@@ -323,7 +323,7 @@ func (f *fragile) node() {
 func TestALostLeaseLeavesTheOthersAlone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("leases", func(t *testing.T) {
-		f := startFragileWith(t, func(c *Cluster) {
+		f := startFragileWith(t, func(c *ControlPlane) {
 			for _, l := range []*leader.Options{&c.manager.Leader, &c.scheduler.Leader} {
 				l.LeaderElect, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = true, time.Second, 600*time.Millisecond, 50*time.Millisecond
 			}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -20,27 +20,53 @@ import (
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/podnet"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// node is the part of a cluster that runs containers.
-type node struct {
-	cluster *Cluster
+// Node is the part of a cluster that runs containers: kubelet, proxy, DNS
+// server and the container runtime.
+type Node struct {
+	options *Options
+	access  access
+	group   *supervise.Group
+	events  *events // nil: others tell them
+	ready   chan struct{}
+	told    sync.Once // ready is closed
 	kubelet *component.Kubelet
 	runtime *containerd.Runtime // nil: one that others run
 	network *podnet.Network     // nil: a runtime of others that brings its own
 	proxy   *component.Proxy
 	dns     *component.DNS
-	ready   sync.Once // the node has been Ready
 }
 
-func newNode(c *Cluster) (*node, error) {
-	o := &c.options
-	n := &node{cluster: c, kubelet: component.NewKubelet()}
+// NewNode prepares a node that reaches its API server over HTTPS, by the files
+// in NodeDir of the data directory; nothing runs before Run.
+func NewNode(o Options) (*Node, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	e := newEvents(o.NodeName, false)
+	group := supervise.NewGroup(supervise.Options{Context: logging.New(o.Log, o.LogLevels).Context, Changed: e.changed})
+	n, err := newNode(&o, group, across{NodeDir(o.DataDir)})
+	if err != nil {
+		return nil, err
+	}
+	n.events = e
+	return n, nil
+}
+
+func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
+	n := &Node{options: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet()}
 	k := n.kubelet
 	k.NodeName = o.NodeName
 	k.RootDir = filepath.Join(o.DataDir, "kubelet")
-	address, err := c.api.Advertised()
+	plane := &ControlPlane{options: o} // what the rest of the cluster occupies on this machine
+	if err := plane.parseArguments(); err != nil {
+		return nil, err
+	}
+	address, err := plane.api.Advertised()
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +103,13 @@ func newNode(c *Cluster) (*node, error) {
 		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
 	)
 	n.proxy.Reserved = []int{
-		c.api.SecurePort, c.manager.Serving.Port, c.scheduler.Serving.Port, int(k.Configuration.Port), int(k.HealthzPort), n.dns.Port,
+		plane.api.SecurePort, plane.manager.Serving.Port, plane.scheduler.Serving.Port, int(k.Configuration.Port), int(k.HealthzPort), n.dns.Port,
 	}
 	return n, err
 }
+
+// Ready is closed once the node is Ready.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 func runtimeConfig(bundle, dataDir, runDir, cgroupRoot string) containerd.Config {
 	return containerd.Config{
@@ -137,20 +166,52 @@ func Purge(ctx context.Context, o Options) error {
 	)
 }
 
-// start runs the node's components and returns; Ready follows when the node is.
-func (n *node) start(ctx context.Context) {
-	c := n.cluster
-	c.group.Go(ctx, "podnet", c.servers.with(n.follow))
-	c.group.Go(ctx, "kubelet", c.servers.with(n.runKubelet))
-	c.group.Go(ctx, "proxy", c.servers.with(n.proxy.RunWith))
-	c.group.Go(ctx, "dns", c.servers.with(n.dns.RunWith))
+// Status is how the components are, and a channel that is closed when that has
+// changed.
+func (n *Node) Status() (supervise.Status, <-chan struct{}) { return n.group.Status() }
+
+// Run runs the node until ctx ends. A component that fails is started again.
+// The containers go on when it returns.
+func (n *Node) Run(ctx context.Context) error {
+	n.start(ctx)
+	<-ctx.Done()
+	n.group.Wait()
+	return nil
 }
 
-func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
+// start starts the node's components.
+func (n *Node) start(ctx context.Context) {
+	if n.runtime != nil {
+		n.group.Go(ctx, "containerd", n.runtime.Run)
+	}
+	n.group.Go(ctx, "podnet", n.access.with(component.NodeKubelet, n.follow))
+	n.group.Go(ctx, "kubelet", n.access.with(component.NodeKubelet, n.runKubelet))
+	n.group.Go(ctx, "proxy", n.access.with(component.NodeProxy, n.proxy.RunWith))
+	n.group.Go(ctx, "dns", n.access.with(component.NodeDNS, n.dns.RunWith))
+	if n.events != nil {
+		n.group.Go(ctx, "events", n.access.with(component.NodeKubelet, n.tell))
+	}
+}
+
+// tell writes events about components that fail.
+func (n *Node) tell(ctx context.Context, provider client.Provider) error {
+	own, err := n.own(provider)
+	if err != nil {
+		return err
+	}
+	return n.events.run(ctx, own.Kubernetes)
+}
+
+// own is a client with the node's identity.
+func (n *Node) own(provider client.Provider) (*client.Client, error) {
+	return provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
+}
+
+func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if n.runtime != nil {
 		select {
 		case <-n.runtime.Ready():
-			n.cluster.options.Progress("containerd is up")
+			n.options.Progress("containerd is up")
 		case <-ctx.Done():
 			return nil
 		}
@@ -159,13 +220,9 @@ func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	keys := n.cluster.keys
-	serving, err := keys.Issue(component.KubeletServing(config.NodeName, config.NodeIPs))
-	if err != nil {
+	if config.GetCertificate, config.ClientCAs, err = n.access.serving(config.NodeName, config.NodeIPs); err != nil {
 		return err
 	}
-	config.GetCertificate = serving.GetCertificate
-	config.ClientCAs = func() *x509.CertPool { return keys.Cluster().Pool() }
 	k, err := kubelet.New(config)
 	if err != nil {
 		return err
@@ -174,13 +231,15 @@ func (n *node) runKubelet(ctx context.Context, provider client.Provider) error {
 }
 
 // follow watches the node's own object: it sets up the pod network once the
-// pod CIDRs are assigned, and tells when the node is Ready.
-func (n *node) follow(ctx context.Context, provider client.Provider) error {
-	own, err := provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
+// pod CIDRs are assigned, and tells when this node's kubelet has reported that
+// the node is Ready.
+func (n *Node) follow(ctx context.Context, provider client.Provider) error {
+	own, err := n.own(provider)
 	if err != nil {
 		return err
 	}
 	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.NodeName))
+	began := time.Now().Truncate(time.Second) // what a former kubelet reported does not count; the API has whole seconds
 	var configured []string
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
@@ -189,14 +248,14 @@ func (n *node) follow(ctx context.Context, provider client.Provider) error {
 				klog.FromContext(ctx).Error(err, "Setting up the pod network failed; it is tried again with the node's next status")
 			} else {
 				configured = nd.Spec.PodCIDRs
-				n.cluster.options.Progress("pod network is " + strings.Join(configured, ", "))
+				n.options.Progress("pod network is " + strings.Join(configured, ", "))
 			}
 		}
 		for _, c := range nd.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-				n.ready.Do(func() {
-					n.cluster.options.Progress("node " + nd.Name + " is Ready")
-					close(n.cluster.ready)
+			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
+				n.told.Do(func() {
+					n.options.Progress("node " + nd.Name + " is Ready")
+					close(n.ready)
 				})
 			}
 		}

@@ -47,7 +47,7 @@ type Options struct {
 	// BundleDir has the container runtime and images (`make bundle`).
 	BundleDir string
 	// Log takes the log lines; nil throws them away.
-	Log io.Writer
+	Log io.Writer `json:"-"`
 	// LogLevels says how much each component logs.
 	LogLevels logging.Levels
 
@@ -81,7 +81,7 @@ type Options struct {
 	EtcdArgs []string
 
 	// Progress is told what is up; nil is fine.
-	Progress func(stage string)
+	Progress func(stage string) `json:"-"`
 }
 
 func (o *Options) complete() error {

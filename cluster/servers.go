@@ -97,11 +97,11 @@ func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // startAPIServer starts the API server and returns once it answers. What is
 // wrong with its configuration is an error.
-func (c *Cluster) startAPIServer(ctx context.Context, s store.Store) error {
+func (p *ControlPlane) startAPIServer(ctx context.Context, s store.Store) error {
 	built := make(chan error, 1)
 	first := true
-	c.group.Go(ctx, "apiserver", func(ctx context.Context) error {
-		err := c.runAPIServer(ctx, s, func() {
+	p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
+		err := p.runAPIServer(ctx, s, func() {
 			first = false
 			select {
 			case built <- nil:
@@ -123,17 +123,17 @@ func (c *Cluster) startAPIServer(ctx context.Context, s store.Store) error {
 		}
 	}
 	for {
-		i, changed := c.servers.get()
+		i, changed := p.servers.get()
 		if i != nil {
 			config := rest.CopyConfig(i.admin.Config)
-			config.Transport = &c.servers
+			config.Transport = &p.servers
 			kube, err := kubernetes.NewForConfig(config)
 			if err != nil {
 				return err
 			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.kubernetes = kube
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.kubernetes = kube
 			return nil
 		}
 		select {
@@ -145,12 +145,12 @@ func (c *Cluster) startAPIServer(ctx context.Context, s store.Store) error {
 }
 
 // runAPIServer runs one instance. built is told when it is about to start.
-func (c *Cluster) runAPIServer(ctx context.Context, s store.Store, built func()) error {
-	api, err := component.NewAPIServer(ctx, c.api, s, c.keys)
+func (p *ControlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
+	api, err := component.NewAPIServer(ctx, p.api, s, p.keys)
 	if err != nil {
 		return err
 	}
-	listener, err := c.api.Listen()
+	listener, err := p.api.Listen()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (c *Cluster) runAPIServer(ctx context.Context, s store.Store, built func())
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if err := api.Show(c.group.Counts()); err != nil {
+	if err := api.Show(p.group.Counts()); err != nil {
 		return errors.Join(fmt.Errorf("count failures of components: %w", err), listener.Close())
 	}
 	built()
@@ -166,7 +166,7 @@ func (c *Cluster) runAPIServer(ctx context.Context, s store.Store, built func())
 		select {
 		case <-ctx.Done():
 		case <-api.Ready():
-			c.servers.set(&instance{life: ctx, provider: api.Provider, admin: admin})
+			p.servers.set(&instance{life: ctx, provider: api.Provider, admin: admin})
 		}
 	})
 	return api.Run(ctx, listener)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
 )
 
 func downCommand() *cobra.Command {
@@ -155,6 +156,9 @@ func stopAndLock(ctx context.Context, rec host.Record) (*host.Lock, error) {
 			return nil, err
 		}
 		lock, err = host.LockData(ctx, rec.DataDir, rec.Name, 2*time.Second)
+	}
+	if err := processes.EndLeft(host.RunDir(rec.Name), endPatience); err != nil { // of a supervisor that did not end them
+		return lock, err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

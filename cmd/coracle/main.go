@@ -1,5 +1,5 @@
 // Command coracle is a whole Kubernetes in one binary: `coracle up` runs a
-// cluster in one process, and each component runs alone by its own name.
+// cluster in a few processes, and each component runs alone by its own name.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
+	_ "github.com/coracle-io/coracle/internal/processes/early" // is the supervisor, where one is asked for
 	"github.com/coracle-io/coracle/internal/version"
 )
 
@@ -33,6 +34,9 @@ func run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, context.Canceled) {
 		return 0
+	}
+	if errors.Is(err, errTold) {
+		return 1
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintln(os.Stderr, "coracle:", line)
@@ -58,6 +62,8 @@ func command() *cobra.Command {
 		stopCommand(),
 		downCommand(),
 		statusCommand(),
+		runCommand(),
+		undoCommand(),
 		kubectlCommand(),
 		etcdctlCommand(),
 		apiServerCommand(),

@@ -13,8 +13,8 @@ import (
 // Shares of the memory that is there, each of which a process keeps to. They
 // leave room for the container runtime, for pods and for etcd's pages.
 const (
-	wholeShare   = 0.75 // a whole cluster in one process
 	controlShare = 0.6  // a control plane, or an API server alone
+	nodeShare    = 0.15 // a node
 )
 
 // manageMemory makes the process keep to its share of the machine's memory, or

@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/version"
 )
 
@@ -61,7 +62,12 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name, rec.DataDir == dir); err != nil {
 		return nil, err
 	}
-	if err := p.keep(ctx, f, registry, all, rec); err != nil {
+	// What a supervisor that was killed may have left still has the ports.
+	err = processes.EndLeft(host.RunDir(f.told.Name), endPatience)
+	if err == nil {
+		err = p.keep(ctx, f, registry, all, rec)
+	}
+	if err != nil {
 		if p.claim.New() {
 			err = errors.Join(err, p.claim.Abandon())
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 )
@@ -117,9 +115,6 @@ func up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	registry := host.NewRegistry(host.Root)
-	if startedInBackground() {
-		return runInherited(ctx, f, registry)
-	}
 	rec, err := registry.Get(f.told.Name)
 	if err != nil && !errors.Is(err, host.ErrNoCluster) {
 		return err
@@ -135,10 +130,12 @@ func up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
-	if f.foreground {
-		err = runCluster(ctx, registry, p.record, p.settings, os.Stderr)
-	} else {
-		err = upInBackground(ctx, f, p)
+	if err = failedStart(p.makeReady()); err == nil {
+		if f.foreground {
+			err = failedStart(p.runHere())
+		} else {
+			err = upInBackground(ctx, f, p)
+		}
 	}
 	var failed startError
 	if p.claim.New() && errors.As(err, &failed) {
@@ -178,67 +175,4 @@ func bundleBesideBinary() (string, error) {
 		return "", err
 	}
 	return filepath.Join(filepath.Dir(exe), "bundle"), nil
-}
-
-// runCluster runs the cluster in this process until ctx ends.
-func runCluster(ctx context.Context, registry host.Registry, rec host.Record, s host.Settings, log io.Writer) error {
-	report, done := reporter()
-	defer done()
-	o, err := clusterOptions(s)
-	if err != nil {
-		return startError{err}
-	}
-	o.Log, o.Progress = log, report
-	c, err := cluster.New(o)
-	if err != nil {
-		return startError{err}
-	}
-	rec.PID = os.Getpid()
-	if rec.PIDStart, err = host.StartTime(rec.PID); err != nil {
-		return err
-	}
-	if err := registry.Put(rec); err != nil {
-		return fmt.Errorf("record the cluster: %w", err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		stop := manageMemory(ctx, wholeShare)
-		err := c.Run(ctx)
-		cancel()
-		stop()
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		return failedStart(err)
-	case <-c.APIReady():
-	}
-	merged := host.Merged{}
-	err = registry.Locked(ctx, func() (err error) {
-		merged, err = host.MergeContext(ctx, rec.Kubeconfig, rec.Name, c.AdminKubeconfig(rec.Server))
-		return err
-	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), stop(cancel, ended))
-	}
-	rec.Merged = rec.Merged.Then(merged)
-	if err := registry.Put(rec); err != nil {
-		return errors.Join(err, stop(cancel, ended))
-	}
-	select {
-	case err := <-ended:
-		return failedStart(err)
-	case <-c.Ready():
-	}
-	report(readyStage)
-	done()
-	return <-ended
-}
-
-// stop ends the cluster and waits for it.
-func stop(cancel context.CancelFunc, ended <-chan error) error {
-	cancel()
-	return <-ended
 }

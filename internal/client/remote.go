@@ -2,8 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"syscall"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,9 +62,38 @@ func forComponents(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.WarningHandler = rest.NoWarnings{}
 	c.QPS = -1
+	if c.Dial == nil {
+		c.Dial = dialPatiently
+	}
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	return c
+}
+
+// A server that was just started, or is being started again, refuses
+// connections for a moment. A connection waits for it, so that nothing that is
+// asked of it in the meantime fails, is logged or backs off.
+const (
+	dialPatience = 10 * time.Second
+	shortestWait = 5 * time.Millisecond
+	longestWait  = 100 * time.Millisecond
+)
+
+// dialPatiently connects, and tries again while nobody listens.
+func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	began := time.Now()
+	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+		connection, err := dialer.DialContext(ctx, network, address)
+		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialPatience {
+			return connection, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
 }
 
 // As implements Provider.
@@ -80,11 +113,15 @@ func (r *Remote) As(name string, _ ...string) (*Client, error) {
 }
 
 func (r *Remote) client(config *rest.Config) (*Client, error) {
-	typed, err := kubernetes.NewForConfig(config)
+	connections, err := rest.HTTPClientFor(config) // one pool for all of the client
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
-	untyped, err := dynamic.NewForConfig(config)
+	typed, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	untyped, err := dynamic.NewForConfigAndClient(config, connections)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
@@ -94,7 +131,7 @@ func (r *Remote) client(config *rest.Config) (*Client, error) {
 		Config:     config,
 		Informers:  r.informers,
 		Watch: func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
-			if informer, ok := typedInformer(config, gvr, namespace, selector); ok {
+			if informer, ok := typedInformer(config, connections, gvr, namespace, selector); ok {
 				return informer
 			}
 			return dynamicInformer(untyped, gvr, namespace, selector)
@@ -104,7 +141,7 @@ func (r *Remote) client(config *rest.Config) (*Client, error) {
 
 // typedInformer makes an informer of a built-in kind's own type. ok is false
 // for kinds that client-go does not know.
-func typedInformer(config *rest.Config, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (informer cache.SharedIndexInformer, ok bool) {
+func typedInformer(config *rest.Config, connections *http.Client, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (informer cache.SharedIndexInformer, ok bool) {
 	example, ok := builtIn(gvr)
 	if !ok {
 		return nil, false
@@ -116,7 +153,7 @@ func typedInformer(config *rest.Config, gvr schema.GroupVersionResource, namespa
 		c.APIPath = "/api"
 	}
 	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	rests, err := rest.RESTClientFor(c)
+	rests, err := rest.RESTClientForConfigAndClient(c, connections)
 	if err != nil {
 		return nil, false // the same configuration made the typed client
 	}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
@@ -94,11 +96,7 @@ func (f *APIServerFlags) KeepKubeconfigs(ctx context.Context, keys *pki.Director
 	if err != nil {
 		return err
 	}
-	address := f.BindAddress
-	if address == nil || address.IsUnspecified() {
-		address = advertised
-	}
-	server := "https://" + net.JoinHostPort(address.String(), strconv.Itoa(f.SecurePort))
+	server := f.serverURL(advertised)
 	for _, one := range []struct {
 		file string
 		who  pki.Profile
@@ -125,6 +123,56 @@ func (f *APIServerFlags) KeepKubeconfigs(ctx context.Context, keys *pki.Director
 	}
 	_, err = keys.Issue(KubeletServing(node, []net.IP{advertised}))
 	return err
+}
+
+// NodeFiles are the files by which a node reaches its cluster, in a directory
+// that holds nothing else, with paths relative to it: ca.crt, a kubeconfig with
+// certificate and key for the kubelet, the proxy and the DNS server, and what
+// the kubelet serves with.
+const (
+	NodeAuthority  = "ca.crt"
+	NodeKubelet    = "kubelet.kubeconfig"
+	NodeProxy      = "kube-proxy.kubeconfig"
+	NodeDNS        = "dns.kubeconfig"
+	NodeServing    = "kubelet-serving.crt"
+	NodeServingKey = "kubelet-serving.key"
+)
+
+// KeepNode writes the files of a node to dir, and keeps them valid while
+// keys.Run runs. Call it before that.
+func (f *APIServerFlags) KeepNode(keys *pki.Directory, dir, node string) error {
+	advertised, err := f.Advertised()
+	if err != nil {
+		return err
+	}
+	if err := keys.Publish(filepath.Join(dir, NodeAuthority)); err != nil {
+		return err
+	}
+	if _, err := keys.Issue(KubeletServing(node, []net.IP{advertised}).In(dir, strings.TrimSuffix(NodeServing, ".crt"))); err != nil {
+		return err
+	}
+	for file, who := range map[string]pki.Profile{NodeProxy: pki.KubeProxy(), NodeDNS: pki.DNS(), NodeKubelet: pki.Node(node)} {
+		identity, err := keys.Issue(who.In(dir, strings.TrimSuffix(file, ".kubeconfig")))
+		if err != nil {
+			return err
+		}
+		if err := (pki.Kubeconfig{
+			Cluster: "coracle", Server: f.serverURL(advertised), User: who.CommonName,
+			Authority: keys.Cluster(), Identity: identity, AuthorityFile: NodeAuthority,
+		}).Write(filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverURL is where members of the cluster on this machine reach the server.
+func (f *APIServerFlags) serverURL(advertised net.IP) string {
+	address := f.BindAddress
+	if address == nil || address.IsUnspecified() {
+		address = advertised
+	}
+	return "https://" + net.JoinHostPort(address.String(), strconv.Itoa(f.SecurePort))
 }
 
 // KubeletServing is the certificate that a node's kubelet serves with.

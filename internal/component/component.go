@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
 // Set applies arguments in the form "name=value" or "name" (as --apiserver-arg
@@ -60,8 +60,8 @@ func hostName(given string) (string, error) {
 	return strings.ToLower(host), nil
 }
 
-// remote returns a provider for the cluster and identity of a kubeconfig file.
-func remote(kubeconfig, component string) (client.Provider, error) {
+// Remote returns a provider for the cluster and identity of a kubeconfig file.
+func Remote(kubeconfig, component string) (client.Provider, error) {
 	if kubeconfig == "" {
 		return nil, fmt.Errorf("the %s needs --kubeconfig, a file that says where the API server is and who it is", component)
 	}
@@ -73,15 +73,15 @@ func remote(kubeconfig, component string) (client.Provider, error) {
 	return client.NewRemote(config)
 }
 
-// authorityOf is the authority by which a kubeconfig trusts the API server;
-// nil if it names none.
+// authorityOf is the authority by which a kubeconfig trusts the API server,
+// read again when its file changes; nil if it names none.
 func authorityOf(kubeconfig string) (func() *x509.CertPool, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
 	}
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
+	if config.CAFile != "" && len(config.CAData) == 0 {
+		return pki.FollowAuthority(config.CAFile)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(config.CAData) {

@@ -43,7 +43,7 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 
 // Run runs the controllers of a process of their own.
 func (m *ControllerManager) Run(ctx context.Context) error {
-	provider, err := remote(m.Kubeconfig, "kube-controller-manager")
+	provider, err := Remote(m.Kubeconfig, "kube-controller-manager")
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (d *DNS) AddFlags(fs *pflag.FlagSet) {
 
 // Run serves in a process of its own.
 func (d *DNS) Run(ctx context.Context) error {
-	provider, err := remote(d.Kubeconfig, "dns")
+	provider, err := Remote(d.Kubeconfig, "dns")
 	if err != nil {
 		return err
 	}

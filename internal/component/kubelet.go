@@ -119,7 +119,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	var provider client.Provider
 	if k.Kubeconfig != "" {
 		var err error
-		if provider, err = remote(k.Kubeconfig, "kubelet"); err != nil {
+		if provider, err = Remote(k.Kubeconfig, "kubelet"); err != nil {
 			return err
 		}
 	}

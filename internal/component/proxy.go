@@ -61,7 +61,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
 		return p.RemoveRules()
 	}
-	provider, err := remote(p.Kubeconfig, "kube-proxy")
+	provider, err := Remote(p.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
 	}

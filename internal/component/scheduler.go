@@ -38,7 +38,7 @@ func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 
 // Run schedules in a process of its own.
 func (s *Scheduler) Run(ctx context.Context) error {
-	provider, err := remote(s.Kubeconfig, "kube-scheduler")
+	provider, err := Remote(s.Kubeconfig, "kube-scheduler")
 	if err != nil {
 		return err
 	}

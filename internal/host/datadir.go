@@ -16,14 +16,14 @@ import (
 // Claim is a data directory whose lock this process holds.
 type Claim struct {
 	Dir   string
-	Lock  *Lock
-	known bool     // it held the cluster before
-	made  []string // directories that were missing, the outermost first
-	found []string // what was in it before, relative to Dir
+	Lock  *Lock    `json:"-"`
+	Known bool     // it held the cluster before
+	Made  []string // directories that were missing, the outermost first
+	Found []string // what was in it before, relative to Dir
 }
 
 // New reports whether the directory held no cluster before.
-func (c *Claim) New() bool { return !c.known }
+func (c *Claim) New() bool { return !c.Known }
 
 // ClaimDir makes a cluster's data directory if it is missing and locks it. It
 // refuses, before anything is touched, a directory that holds something else,
@@ -39,13 +39,13 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		c.made = slices.Insert(c.made, 0, missing)
+		c.Made = slices.Insert(c.Made, 0, missing)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory (choose another with --data-dir): %w", err)
 	}
 	var err error
-	if c.found, err = listTree(dir); err != nil {
+	if c.Found, err = listTree(dir); err != nil {
 		return nil, err
 	}
 	if err := closeToOthers(dir); err != nil {
@@ -65,7 +65,7 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 	if err := claimable(dir, cluster, known); err != nil {
 		return nil, errors.Join(err, c.Lock.Release())
 	}
-	c.known = known || slices.Contains(c.found, settingsName)
+	c.Known = known || slices.Contains(c.Found, settingsName)
 	return c, nil
 }
 
@@ -162,8 +162,8 @@ func listTree(dir string) ([]string, error) {
 // Abandon removes what was made in the directory since it was claimed, and the
 // directories made for it.
 func (c *Claim) Abandon() error {
-	_, err := removeManifest(c.Dir, c.found)
-	for _, made := range slices.Backward(c.made) {
+	_, err := removeManifest(c.Dir, c.Found)
+	for _, made := range slices.Backward(c.Made) {
 		_ = os.Remove(made) // only when empty
 	}
 	return err

@@ -168,19 +168,9 @@ func LockData(ctx context.Context, dir, cluster string, patience time.Duration) 
 	return lockFile(ctx, filepath.Join(dir, lockName), thisProcess(cluster), patience)
 }
 
-// InheritData takes over the lock of a data directory from the parent process,
-// which passed it as the file descriptor fd. Children of this process do not
-// inherit it.
-func InheritData(fd uintptr, dir, cluster string) (*Lock, error) {
-	unix.CloseOnExec(int(fd))
-	path := filepath.Join(dir, lockName)
-	l := &Lock{file: os.NewFile(fd, path)}
-	there, err := l.isAt(path)
-	if err != nil {
-		return nil, err
-	}
-	if !there {
-		return nil, fmt.Errorf("file descriptor %d is not the lock of %s", fd, dir)
-	}
-	return l, l.tell(thisProcess(cluster))
+// HandTo notes that a process that inherited the lock holds it for a cluster.
+func (l *Lock) HandTo(cluster string, pid int) error {
+	h := Holder{Cluster: cluster, PID: pid}
+	h.PIDStart, _ = StartTime(pid) // only for messages
+	return l.tell(h)
 }

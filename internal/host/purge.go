@@ -20,7 +20,7 @@ import (
 func manifest() []string {
 	return []string{
 		"coracle.log", "coracle.log.*",
-		"kubelet/", "containerd/", "logs/",
+		"kubelet/", "containerd/", "logs/", "node/",
 		"cni/conf/", "cni/leases/",
 		"etcd/member/", "etcd/etcd.sock", "etcd/*.invalid",
 		"pki/*.crt", "pki/*.key", "pki/*.pub", "pki/*.kubeconfig", "pki/.*",

@@ -24,16 +24,25 @@ type Kubeconfig struct {
 	// it to another machine. A component's file points to the directory
 	// instead and needs no change when certificates are renewed.
 	Embed bool
+	// AuthorityFile is the authority's certificate in the directory that the
+	// kubeconfig and the identity's files are in as well: the file points to
+	// them by name alone, so that the directory may be anywhere.
+	AuthorityFile string
 }
 
 // Config is the file's content.
 func (k Kubeconfig) Config() *clientcmdapi.Config {
 	cluster, user := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()
 	cluster.Server = k.Server
-	if k.Embed {
+	switch {
+	case k.Embed:
 		cluster.CertificateAuthorityData = k.Authority.PEM()
 		user.ClientCertificateData, user.ClientKeyData = k.Identity.PEM()
-	} else {
+	case k.AuthorityFile != "":
+		certificate, key := k.Identity.Files()
+		cluster.CertificateAuthority = k.AuthorityFile
+		user.ClientCertificate, user.ClientKey = filepath.Base(certificate), filepath.Base(key)
+	default:
 		cluster.CertificateAuthority = k.Authority.base + ".crt"
 		user.ClientCertificate, user.ClientKey = k.Identity.Files()
 	}

@@ -20,11 +20,13 @@
 package pki
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,9 +59,10 @@ type Directory struct {
 	frontProxy *Authority
 	tokenKeys  *TokenKeys
 
-	mu           sync.Mutex // guards etcd and certificates
-	etcd         *Authority // nil until something of it is asked for
-	certificates map[string]*Certificate
+	mu           sync.Mutex              // guards what follows
+	etcd         *Authority              // nil until something of it is asked for
+	certificates map[string]*Certificate // by path, without .crt
+	copies       []string                // files that hold the cluster authority's certificate
 }
 
 // Open loads the authorities and token keys below path, making those that are
@@ -123,14 +126,21 @@ func (d *Directory) Issue(p Profile) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := d.certificates[p.Name]
+	base := d.file(p.Name)
+	if p.Dir != "" {
+		if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+			return nil, err
+		}
+		base = filepath.Join(p.Dir, p.Name)
+	}
+	c := d.certificates[base]
 	if c == nil {
-		c = &Certificate{base: d.file(p.Name), authority: authority}
+		c = &Certificate{base: base, authority: authority}
 	}
 	if err := c.ensure(p, d.clock.Now()); err != nil {
 		return nil, err
 	}
-	d.certificates[p.Name] = c
+	d.certificates[base] = c
 	return c, nil
 }
 
@@ -151,6 +161,28 @@ func (d *Directory) authority(name string) (*Authority, error) {
 		return d.etcd, nil
 	}
 	return d.cluster, nil
+}
+
+// Publish writes the certificate of the cluster's authority to path. From then
+// on Run keeps it the newest.
+func (d *Directory) Publish(path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.copies, path) {
+		d.copies = append(d.copies, path)
+	}
+	return d.publish(path)
+}
+
+func (d *Directory) publish(path string) error {
+	pem := d.cluster.PEM()
+	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, pem) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return writeFile(path, pem, 0o644, false)
 }
 
 // Run renews what comes into the last third of its life and takes over files
@@ -193,6 +225,11 @@ func (d *Directory) check(log klog.Logger) {
 		return
 	}
 	defer unlock()
+	for _, path := range d.copies {
+		if err := d.publish(path); err != nil {
+			log.Error(err, "Cannot write the authority's certificate, trying again", "file", path)
+		}
+	}
 	for name, c := range d.certificates {
 		changed, err := c.check(now)
 		if err != nil {

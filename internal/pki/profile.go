@@ -10,6 +10,7 @@ import (
 // Profile says what a certificate is for.
 type Profile struct {
 	Name         string // file name without .crt and .key
+	Dir          string // "" is the directory of the keys
 	Authority    string // "" is ClusterAuthority
 	CommonName   string
 	Organization []string
@@ -97,6 +98,13 @@ func Node(name string) Profile {
 func Component(name string) Profile {
 	return Profile{Name: name + "-server", CommonName: name, DNSNames: []string{"localhost"},
 		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, Server: true}
+}
+
+// In returns the profile of a certificate that is kept in another directory,
+// under another name.
+func (p Profile) In(dir, name string) Profile {
+	p.Dir, p.Name = dir, name
+	return p
 }
 
 // User is a client certificate kept under the file name given.

@@ -33,6 +33,9 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 
 func TestNothingRegistersItself(t *testing.T) {
 	for file := range goFiles(t) {
+		if file == "internal/processes/early/early.go" {
+			continue // becomes the supervisor before the rest of the program takes memory and time
+		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
 		if err != nil {
 			t.Fatal(err)

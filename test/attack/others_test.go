@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	supervision "github.com/coracle-io/coracle/internal/processes"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,9 +133,5 @@ func (c *cluster) memory(t *testing.T) int64 {
 // serverPID is the process that listens on the API server's port.
 func (c *cluster) serverPID(t *testing.T) int {
 	t.Helper()
-	rec, err := c.record()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec.PID
+	return c.pid(t, supervision.ControlPlane)
 }

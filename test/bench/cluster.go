@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
 )
 
 // cluster is one that was started to be measured.
@@ -21,9 +22,15 @@ type cluster struct {
 	binary, name string
 	dir          string // holds all of its files
 	node         bool
-	pid          int
+	processes    []process
 	config       *rest.Config
 	readyAfter   time.Duration // from the start of the command to its return
+}
+
+// process is one of a cluster's.
+type process struct {
+	name string
+	pid  int
 }
 
 // start starts a cluster with or without a node and waits until it is ready.
@@ -56,7 +63,14 @@ func (c *cluster) connect(kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	c.pid = record.PID
+	c.processes = []process{{"supervisor", record.PID}}
+	status, _, err := processes.Read(host.RunDir(c.name))
+	if err != nil {
+		return err
+	}
+	for _, p := range status.Processes {
+		c.processes = append(c.processes, process{p.Name, p.PID})
+	}
 	c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	return err
 }
@@ -77,7 +91,7 @@ func measureIdle(ctx context.Context, s *settings, c *cluster, t *table) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	before, err := cpuTime(c.pid)
+	before, err := c.cpuTimes()
 	if err != nil {
 		return err
 	}
@@ -87,22 +101,48 @@ func measureIdle(ctx context.Context, s *settings, c *cluster, t *table) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	after, err := cpuTime(c.pid)
+	took := time.Since(began)
+	after, err := c.cpuTimes()
 	if err != nil {
 		return err
 	}
-	share := 100 * float64(after-before) / float64(time.Since(began))
-	memory, err := residentMemory(c.pid)
-	if err != nil {
-		return err
-	}
-	what, budgets := "control plane", [2]string{"100 MB", "0.5 % of a core"}
+	kind := "control plane alone"
 	if c.node {
-		what, budgets = "control plane and node", [2]string{}
+		kind = "with a node"
 	}
-	t.add("idle memory (RSS), "+what, budgets[0], "%.0f MB", float64(memory)/1e6)
-	t.add("idle CPU, "+what, budgets[1], "%.2f %%", share)
+	var used time.Duration
+	for i, p := range c.processes {
+		memory, err := residentMemory(p.pid)
+		if err != nil {
+			return err
+		}
+		used += after[i] - before[i]
+		t.add("idle memory (RSS), "+kind+": "+p.name, memoryBudgets()[p.name], "%.0f MB", float64(memory)/1e6)
+	}
+	budget := ""
+	if !c.node {
+		budget = "0.5 % of a core"
+	}
+	t.add("idle CPU, "+kind, budget, "%.2f %%", 100*float64(used)/float64(took))
 	return nil
+}
+
+// memoryBudgets are what the processes may take, by name.
+func memoryBudgets() map[string]string {
+	return map[string]string{"supervisor": "10 MB", processes.ControlPlane: "80 MB", processes.Node: "60 MB"}
+}
+
+// cpuTimes are those of the processes, in their order.
+func (c *cluster) cpuTimes() ([]time.Duration, error) {
+	var all []time.Duration
+	for _, p := range c.processes {
+		used, err := cpuTime(p.pid)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, used)
+	}
+	return all, nil
 }
 
 // residentMemory is a process's VmRSS in bytes.

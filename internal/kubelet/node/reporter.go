@@ -122,14 +122,18 @@ func (r *Reporter) Run(ctx context.Context) {
 	go func() { defer wg.Done(); r.lease(ctx) }()
 	ticker := time.NewTicker(r.config.UpdateFrequency)
 	defer ticker.Stop()
-	reported := time.Now()
+	look := firstLook
+	var reported time.Time // none yet: the first report says that this kubelet is there
 	for {
 		if err := r.report(ctx, &reported); err != nil && ctx.Err() == nil {
 			log.Error(err, "Reporting the node's status failed, will try again", "node", r.config.Name)
 		}
 		var soon <-chan time.Time
 		if node := r.Node(); node == nil || readiness(&node.Status) != v1.ConditionTrue {
-			soon = time.After(notReadyPeriod)
+			soon = time.After(look)
+			look = min(2*look, notReadyPeriod)
+		} else {
+			look = firstLook
 		}
 		select {
 		case <-ctx.Done():
@@ -141,8 +145,12 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// notReadyPeriod is how often a node that is not ready looks whether it is now.
-const notReadyPeriod = 250 * time.Millisecond
+// A node that is not ready looks whether it is now after firstLook, and then
+// twice as long after each time, up to notReadyPeriod.
+const (
+	firstLook      = 20 * time.Millisecond
+	notReadyPeriod = 250 * time.Millisecond
+)
 
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

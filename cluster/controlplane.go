@@ -1,0 +1,213 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/etcd"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// ControlPlane is the part of a cluster that nodes work for: store, API
+// server, controllers and scheduler.
+type ControlPlane struct {
+	options    *Options
+	log        *logging.Log
+	keys       *pki.Directory
+	admin      *pki.Certificate
+	api        *component.APIServerFlags
+	etcd       *component.Etcd
+	manager    *component.ControllerManager
+	scheduler  *component.Scheduler
+	group      *supervise.Group
+	servers    servers // the instances of the API server
+	events     *events
+	ready      chan struct{}
+	mu         sync.Mutex // guards kubernetes
+	kubernetes kubernetes.Interface
+}
+
+// NewControlPlane checks the options and prepares a control plane; nothing
+// runs before Run.
+func NewControlPlane(o Options) (*ControlPlane, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	p := &ControlPlane{
+		options: &o, log: logging.New(o.Log, o.LogLevels), events: newEvents(o.NodeName, o.WithoutNode), ready: make(chan struct{}),
+	}
+	p.group = supervise.NewGroup(supervise.Options{Context: p.log.Context, Changed: p.events.changed})
+	if err := p.parseArguments(); err != nil {
+		return nil, err
+	}
+	var err error
+	if p.keys, err = pki.Open(p.api.CertDir, clock.RealClock{}); err != nil {
+		return nil, fmt.Errorf("open the cluster's keys: %w", err)
+	}
+	if len(p.api.EtcdServers) == 0 {
+		if err := p.etcd.UseKeys(p.keys); err != nil {
+			return nil, err
+		}
+	}
+	p.manager.Options.RootCA = p.keys.Cluster().PEM()
+	if p.manager.Options.ServiceAccountKeyFile == "" {
+		p.manager.Options.ServiceAccountKeyFile = p.keys.File("sa.key")
+	}
+	if signing := p.manager.Options; signing.ClusterSigningCertFile == "" && signing.ClusterSigningKeyFile == "" {
+		signing.ClusterSigningCertFile = p.keys.File(pki.ClusterAuthority + ".crt")
+		signing.ClusterSigningKeyFile = p.keys.File(pki.ClusterAuthority + ".key")
+	}
+	if err := p.serveWithOwnKeys("kube-controller-manager", &p.manager.Serving); err != nil {
+		return nil, err
+	}
+	if err := p.serveWithOwnKeys("kube-scheduler", &p.scheduler.Serving); err != nil {
+		return nil, err
+	}
+	p.admin, err = p.keys.Issue(pki.Admin())
+	return p, err
+}
+
+// Prepare makes the keys of a cluster, and writes the files by which a node in
+// another process reaches it. What is there already is kept.
+func Prepare(o Options) error {
+	p, err := NewControlPlane(o)
+	if err != nil {
+		return err
+	}
+	return p.keepNode()
+}
+
+// NodeDir is where the node of a data directory has its files.
+func NodeDir(dataDir string) string { return filepath.Join(dataDir, "node") }
+
+func (p *ControlPlane) keepNode() error {
+	if p.options.WithoutNode {
+		return nil
+	}
+	if err := p.api.KeepNode(p.keys, NodeDir(p.options.DataDir), p.options.NodeName); err != nil {
+		return fmt.Errorf("write the node's files: %w", err)
+	}
+	return nil
+}
+
+// serveWithOwnKeys lets a component serve with a certificate of the cluster,
+// which stays valid, and trust the cluster's client certificates.
+func (p *ControlPlane) serveWithOwnKeys(name string, s *component.Serving) error {
+	certificate, err := p.keys.Issue(pki.Component(name))
+	if err != nil {
+		return err
+	}
+	s.GetCertificate, s.ClientCA = certificate.GetCertificate, p.keys.Cluster().VerifyOptions
+	return nil
+}
+
+// Ready is closed once the API server answers.
+func (p *ControlPlane) Ready() <-chan struct{} { return p.ready }
+
+// AdminKubeconfig reaches the API server at a URL as cluster admin.
+func (p *ControlPlane) AdminKubeconfig(server string) *clientcmdapi.Config {
+	return pki.Kubeconfig{
+		Cluster: p.options.Name, Server: server, User: p.options.Name, Authority: p.keys.Cluster(), Identity: p.admin, Embed: true,
+	}.Config()
+}
+
+// Client is a client with a cluster admin's rights that needs no socket; nil
+// before Ready.
+func (p *ControlPlane) Client() kubernetes.Interface {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kubernetes
+}
+
+// Status is how the components are, and a channel that is closed when that has
+// changed.
+func (p *ControlPlane) Status() (supervise.Status, <-chan struct{}) { return p.group.Status() }
+
+// Run runs the control plane until ctx ends. It returns an error if it cannot
+// be started as it is configured, and for what only another process can mend;
+// a component that fails later is started again.
+func (p *ControlPlane) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := p.api.KeepKubeconfigs(p.log.Context(ctx, "pki"), p.keys, p.options.NodeName); err != nil {
+		return fmt.Errorf("write the components' kubeconfigs: %w", err)
+	}
+	if err := p.keepNode(); err != nil {
+		return err
+	}
+	p.group.Go(ctx, "pki", p.keys.Run)
+	s, err := p.openStore(ctx, cancel)
+	if err == nil {
+		err = p.start(ctx, s)
+	}
+	if err != nil {
+		cancel(err)
+	}
+	<-ctx.Done()
+	p.group.Wait()
+	return ignoreCanceled(context.Cause(ctx))
+}
+
+// openStore opens the store and looks after it. Only an etcd inside this
+// process can end the control plane: what it holds on to when it fails is
+// given back by the end of the process alone.
+func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFunc) (store.Store, error) {
+	switch {
+	case p.options.InMemory:
+		return mem.New(), nil
+	case len(p.api.EtcdServers) > 0:
+		external, err := p.api.Dial(p.log.Context(ctx, "etcd"))
+		if err != nil {
+			return nil, fmt.Errorf("reach etcd: %w", err)
+		}
+		p.group.Go(ctx, "etcd", func(ctx context.Context) error {
+			<-ctx.Done()
+			return external.Close()
+		})
+		return external, nil
+	}
+	if p.etcd.Shared() {
+		p.options.Progress("waiting for enough members of the etcd cluster " + p.etcd.InitialCluster)
+	}
+	embedded, err := etcd.Embed(p.log.Context(ctx, "etcd"), p.etcd.Config)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", p.etcd.Dir, err)
+	}
+	p.options.Progress("etcd is up")
+	p.group.Go(ctx, "etcd", func(ctx context.Context) error {
+		err := embedded.Run(ctx)
+		if err != nil {
+			end(fmt.Errorf("etcd in %s: %w", p.etcd.Dir, err))
+		}
+		return err
+	})
+	return embedded, nil
+}
+
+// start brings up the API server on the store, and then what works with it.
+func (p *ControlPlane) start(ctx context.Context, s store.Store) error {
+	if err := p.startAPIServer(ctx, s); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil // who ended it said why
+	}
+	p.options.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(p.api.SecurePort)))
+	close(p.ready)
+	p.group.Go(ctx, "events", func(ctx context.Context) error { return p.events.run(ctx, p.Client()) })
+	p.group.Go(ctx, "controller-manager", p.servers.with(p.manager.RunWith))
+	p.group.Go(ctx, "scheduler", p.servers.with(p.scheduler.RunWith))
+	return nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
+)
+
+// supervisor is the command line of the process that runs the cluster.
+func (p *prepared) supervisor() processes.Arguments {
+	return processes.Arguments{
+		Name: p.settings.Name, DataDir: p.settings.DataDir, RunDir: host.RunDir(p.settings.Name), Node: p.settings.Nodes > 0,
+	}
+}
+
+// endPatience is how long what a killed supervisor left may take to end.
+const endPatience = 10 * time.Second
+
+// makeReady makes what the processes of the cluster need to start.
+func (p *prepared) makeReady() error {
+	if err := os.MkdirAll(host.RunDir(p.settings.Name), 0o711); err != nil {
+		return err
+	}
+	o, err := clusterOptions(p.settings)
+	if err != nil {
+		return err
+	}
+	return cluster.Prepare(o)
+}
+
+// undoEnv tells undoCommand what to undo.
+const undoEnv = "CORACLE_UNDO"
+
+// runHere makes this process the supervisor, which keeps the lock of the data
+// directory. It returns only if it cannot.
+func (p *prepared) runHere() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	lock := p.claim.Lock.File().Fd()
+	if _, err := unix.FcntlInt(lock, unix.F_SETFD, 0); err != nil {
+		return fmt.Errorf("keep the lock of %s: %w", p.claim.Dir, err)
+	}
+	arguments, environment := p.supervisor(), os.Environ()
+	arguments.LockFD = int(lock)
+	if p.claim.New() {
+		undo, err := json.Marshal(undo{Record: p.record, Claim: p.claim})
+		if err != nil {
+			return err
+		}
+		arguments.Failed = []string{undoCommandName}
+		environment = append(environment, undoEnv+"="+string(undo))
+	}
+	err = syscall.Exec(exe, append([]string{os.Args[0]}, arguments.List()...), environment)
+	return fmt.Errorf("start the cluster: %w", err)
+}
+
+// undo is a first start that failed.
+type undo struct {
+	Record host.Record
+	Claim  *host.Claim
+}
+
+const undoCommandName = "undo"
+
+// undoCommand takes away what a first start in the foreground has made, for
+// it has failed. The supervisor becomes this command.
+func undoCommand() *cobra.Command {
+	return &cobra.Command{Use: undoCommandName + " REASON", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		var u undo
+		if err := json.Unmarshal([]byte(os.Getenv(undoEnv)), &u); err != nil {
+			return errors.Join(errors.New(args[0]), err)
+		}
+		return errors.Join(errors.New(args[0]), takeAway(cmd.Context(), host.NewRegistry(host.Root), u.Record, u.Claim.Abandon))
+	}}
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// errTold is an error that whoever started this process tells.
+var errTold = errors.New("told")
+
+// runCommand is what the supervisor starts: one process of a cluster. What the
+// process is it reads from the data directory.
+func runCommand() *cobra.Command {
+	var name, dataDir string
+	var first bool
+	cmd := &cobra.Command{Use: processes.RunCommand, Hidden: true}
+	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
+		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			r := processes.NewReporter()
+			err := runKept(cmd.Context(), r, dataDir, run)
+			if err == nil || errors.Is(err, context.Canceled) {
+				return nil
+			}
+			if r.Send(processes.Message{Failed: err.Error()}) {
+				return errTold
+			}
+			return err
+		}}
+		one.Flags().StringVar(&name, "name", "", "name of the cluster")
+		one.Flags().StringVar(&dataDir, "data-dir", "", "its data directory")
+		cmd.AddCommand(one)
+		return one
+	}
+	add(processes.ControlPlane, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+		return runControlPlane(ctx, r, o, first)
+	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
+	add(processes.Node, runNode)
+	return cmd
+}
+
+// runKept runs a part of the cluster in a data directory.
+func runKept(ctx context.Context, r *processes.Reporter, dataDir string, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
+	settings, err := host.ReadSettings(dataDir)
+	if err != nil {
+		return err
+	}
+	o, err := clusterOptions(settings)
+	if err != nil {
+		return err
+	}
+	log, err := openLog(dataDir)
+	if err != nil {
+		return err
+	}
+	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
+	return run(ctx, r, o)
+}
+
+// openLog is where this process logs to: the cluster's log if that is what it
+// was started with as standard error, else standard error itself.
+func openLog(dataDir string) (io.Writer, error) {
+	given, err := os.Stderr.Stat()
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Stat(host.LogFile(dataDir))
+	if err != nil || !os.SameFile(given, there) {
+		return os.Stderr, nil
+	}
+	return host.OpenLog(host.LogFile(dataDir), toStandardOutput)
+}
+
+// toStandardOutput lets what is printed, as by a crash, go to a file.
+func toStandardOutput(f *os.File) error {
+	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
+}
+
+// part is a control plane or a node.
+type part interface {
+	Run(context.Context) error
+	Ready() <-chan struct{}
+	Status() (supervise.Status, <-chan struct{})
+}
+
+// statusPeriod is the time between two reports of how components are, at least.
+const statusPeriod = 100 * time.Millisecond
+
+// tellComponents reports how the components are whenever that changes.
+func tellComponents(ctx context.Context, r *processes.Reporter, p part) {
+	for {
+		status, changed := p.Status()
+		if raw, err := json.Marshal(status.Components); err == nil {
+			r.Send(processes.Message{Components: raw})
+		}
+		for _, next := range []<-chan struct{}{after(statusPeriod), changed} {
+			select {
+			case <-ctx.Done():
+				return
+			case <-next:
+			}
+		}
+	}
+}
+
+// after is closed after a time.
+func after(d time.Duration) <-chan struct{} {
+	c := make(chan struct{})
+	time.AfterFunc(d, func() { close(c) })
+	return c
+}
+
+// runPart runs a part of a cluster as all that this process does. begun is
+// called once it is ready.
+func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, begun func() error) error {
+	logging.New(o.Log, o.LogLevels).CaptureKlog()
+	ctx, cancel := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	defer manageMemory(ctx, share)()
+	beside.Go(func() { settle(ctx, p.Ready()) })
+	beside.Go(func() { tellComponents(ctx, r, p) })
+	failed := make(chan error, 1)
+	beside.Go(func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.Ready():
+		}
+		if err := begun(); err != nil {
+			failed <- err
+			cancel()
+			return
+		}
+		r.Send(processes.Message{Ready: true})
+	})
+	err := p.Run(ctx)
+	select {
+	case begin := <-failed:
+		return errors.Join(begin, err)
+	default:
+		return err
+	}
+}
+
+func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
+	p, err := cluster.NewControlPlane(o)
+	if err != nil {
+		return err
+	}
+	begun := func() error { return nil }
+	if first {
+		if err := changeRecord(ctx, o.Name, func(rec *host.Record) (err error) {
+			rec.PID = os.Getppid()
+			rec.PIDStart, err = host.StartTime(rec.PID)
+			return err
+		}); err != nil {
+			return err
+		}
+		begun = func() error {
+			return changeRecord(ctx, o.Name, func(rec *host.Record) error {
+				merged, err := host.MergeContext(ctx, rec.Kubeconfig, rec.Name, p.AdminKubeconfig(rec.Server))
+				if err != nil {
+					return fmt.Errorf("write the kubeconfig: %w", err)
+				}
+				rec.Merged = rec.Merged.Then(merged)
+				return nil
+			})
+		}
+	}
+	return runPart(ctx, r, o, p, controlShare, begun)
+}
+
+func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+	n, err := cluster.NewNode(o)
+	if err != nil {
+		return err
+	}
+	return runPart(ctx, r, o, n, nodeShare, func() error { return nil })
+}
+
+// changeRecord changes the record of a cluster.
+func changeRecord(ctx context.Context, name string, change func(*host.Record) error) error {
+	registry := host.NewRegistry(host.Root)
+	return registry.Locked(ctx, func() error {
+		rec, err := registry.Get(name)
+		if err != nil {
+			return err
+		}
+		if err := change(&rec); err != nil {
+			return err
+		}
+		return registry.Put(rec)
+	})
+}

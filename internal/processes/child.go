@@ -1,0 +1,133 @@
+package processes
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxMessage bounds a message of a process, in bytes.
+const maxMessage = 1 << 20
+
+// child is a process and its successors.
+type child struct {
+	spec       Spec
+	status     Process
+	backoff    backoff
+	wasReady   bool      // at some time
+	readySince time.Time // while status.Ready
+	failed     string    // what this process said before it ended
+}
+
+// start starts the process. What becomes of it is posted as events, the end
+// last.
+func (c *child) start(s *supervisor) error {
+	config := s.config
+	c.failed, c.status.Since = "", time.Now()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	crashFile := config.RunDir + "/" + c.spec.Name + ".crash"
+	crash, err := os.OpenFile(crashFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = crash.Close() }()
+	messages, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Close() }()
+	out, done := s.standardError()
+	defer done()
+	args := append([]string{config.Name}, c.spec.Args...)
+	if !c.wasReady {
+		args = append(args, c.spec.First...)
+	}
+	p, err := os.StartProcess(config.Program, args, &os.ProcAttr{
+		Env:   append(childEnvironment(), fmt.Sprintf("%s=%d", messagesEnv, messagesFD)),
+		Files: []*os.File{null, out, out, theirs, crash},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		_ = messages.Close()
+		return err
+	}
+	c.status.PID = p.Pid
+	_, c.status.Start, _ = State(p.Pid)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		defer func() { _ = messages.Close() }()
+		lines := bufio.NewScanner(messages)
+		lines.Buffer(nil, maxMessage)
+		for lines.Scan() {
+			var m Message
+			if json.Unmarshal(lines.Bytes(), &m) == nil {
+				s.post(func() { s.message(c, m) })
+			}
+		}
+	}()
+	go func() {
+		state, _ := p.Wait() // fails for what is no child only
+		<-heard
+		report := firstLine(crashFile)
+		s.post(func() { s.exited(c, state, report) })
+	}()
+	return nil
+}
+
+// stop asks the process to end, and makes it when it takes too long.
+func (c *child) stop(s *supervisor) {
+	pid := c.status.PID
+	_ = syscall.Kill(pid, syscall.SIGTERM)
+	_ = syscall.Kill(pid, syscall.SIGCONT) // one that is held could not hear
+	time.AfterFunc(c.spec.Patience, func() {
+		s.post(func() {
+			if c.status.PID == pid { // not waited for yet, so the id is still its own
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+	})
+}
+
+// cause says why a process ended: what it said itself, what the runtime said,
+// or what the kernel says.
+func cause(state *os.ProcessState, failed, crash string) string {
+	switch status, _ := state.Sys().(syscall.WaitStatus); {
+	case status.Signaled() && status.Signal() == syscall.SIGKILL:
+		return "killed by signal 9, as by kill -9 or for want of memory"
+	case status.Signaled():
+		return fmt.Sprintf("killed by signal %d (%v)", int(status.Signal()), status.Signal())
+	case failed != "":
+		return failed
+	case crash != "":
+		return crash
+	default:
+		return fmt.Sprintf("it ended by itself with exit code %d", status.ExitStatus())
+	}
+}
+
+// firstLine is the line of a crash report that says what happened.
+func firstLine(crashFile string) string {
+	f, err := os.Open(crashFile)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	const enough = 4 << 10
+	head := make([]byte, enough)
+	n, _ := f.Read(head)
+	for line := range strings.SplitSeq(string(head[:n]), "\n") {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	return ""
+}

@@ -1,0 +1,291 @@
+package processes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestBackoff(t *testing.T) {
+	var b backoff
+	for i, step := range []struct{ ready, want time.Duration }{
+		{0, 0},
+		{0, 500 * time.Millisecond},
+		{0, time.Second},
+		{900 * time.Millisecond, 2 * time.Second},
+		{0, 4 * time.Second},
+		{0, 8 * time.Second},
+		{0, 10 * time.Second},
+		{0, 10 * time.Second},
+		{time.Second, 500 * time.Millisecond},
+		{3 * time.Second, 500 * time.Millisecond},
+		{0, time.Second},
+		{10 * time.Second, 0},
+		{0, 500 * time.Millisecond},
+	} {
+		if got := b.after(step.ready); got != step.want {
+			t.Errorf("end %d, after %v of work: started again after %v, want %v", i, step.ready, got, step.want)
+		}
+	}
+}
+
+// TestMain is the test, a supervisor, or a process of one, by its arguments.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 3 {
+		os.Exit(m.Run())
+	}
+	switch dir := os.Args[2]; os.Args[1] {
+	case "supervised":
+		os.Exit(Run(Config{
+			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir,
+			Processes: []Spec{
+				{Name: ControlPlane, Args: []string{"works", dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
+				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
+			},
+		}))
+	case "works":
+		os.Exit(works(dir, os.Args[3:]))
+	case "fails":
+		NewReporter().Send(Message{Failed: "the disk is full\nof old things"})
+		os.Exit(1)
+	case "panics":
+		NewReporter()
+		var none []string
+		_ = none[len(os.Args)]
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+		NewReporter().Send(Message{Ready: true})
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// works is a process that is ready at once, and that notes its name when it is
+// asked to end.
+func works(dir string, args []string) int {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	r := NewReporter()
+	r.Send(Message{Stage: strings.Join(args, " ")})
+	r.Send(Message{Ready: true, Components: []byte(`{"n":1}`)})
+	<-asked
+	f, err := os.OpenFile(filepath.Join(dir, "ended"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(args[0] + "\n")
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// supervised is a supervisor under test.
+type supervised struct {
+	t   *testing.T
+	dir string
+	cmd *exec.Cmd
+	log *bytes.Buffer
+}
+
+// supervise starts a supervisor of a control plane that works and a node that
+// behaves in some way.
+func supervise(t *testing.T, node string, env ...string) *supervised {
+	s := &supervised{t: t, dir: t.TempDir(), log: &bytes.Buffer{}}
+	s.cmd = exec.Command(os.Args[0], "supervised", s.dir, node)
+	s.cmd.Stderr = s.log
+	s.cmd.Env = append(os.Environ(), env...)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait() // again
+	})
+	return s
+}
+
+// until waits for a status.
+func (s *supervised) until(what string, is func(Status) bool) Status {
+	s.t.Helper()
+	deadline := time.After(20 * time.Second)
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		st, ok, err := Read(s.dir)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if ok && is(st) {
+			return st
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			raw, _ := json.Marshal(st)
+			s.t.Fatalf("it is not so that %s: %s\n%s", what, raw, s.log)
+		}
+	}
+}
+
+func bothReady(st Status) bool {
+	return st.Ready && len(st.Processes) == 2 && st.Processes[0].Ready && st.Processes[1].Ready
+}
+
+// stop asks the supervisor to end and returns its exit code.
+func (s *supervised) stop() int {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.wait()
+}
+
+func (s *supervised) wait() int {
+	err := s.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func TestNodeIsStoppedBeforeItsControlPlane(t *testing.T) {
+	s := supervise(t, "works")
+	s.until("both are ready", bothReady)
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+	ended, err := os.ReadFile(filepath.Join(s.dir, "ended"))
+	if want := "node\ncontrol-plane\n"; err != nil || string(ended) != want {
+		t.Errorf("ended: %q (%v), want %q", ended, err, want)
+	}
+	if _, ok, _ := Read(s.dir); ok {
+		t.Error("the status is left")
+	}
+	for _, stage := range []string{"control-plane first", "node"} {
+		if !strings.Contains(s.log.String(), "coracle: "+stage+"\n") {
+			t.Errorf("no stage %q in\n%s", stage, s.log)
+		}
+	}
+}
+
+func TestKilledProcessIsBackAndTheOtherUntouched(t *testing.T) {
+	s := supervise(t, "works")
+	before := s.until("both are ready", bothReady)
+	for i := range 2 {
+		if err := syscall.Kill(before.Processes[i].PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		after := s.until("it is back", func(st Status) bool {
+			return bothReady(st) && st.Processes[i].PID != before.Processes[i].PID
+		})
+		p := after.Processes[i]
+		if p.Restarts != 1 || !strings.Contains(p.LastCause, "signal 9") || p.LastEnd.IsZero() || string(p.Components) != `{"n":1}` {
+			t.Errorf("after the end of %s: %+v", p.Name, p)
+		}
+		if other := 1 - i; after.Processes[other].PID != before.Processes[other].PID {
+			t.Errorf("%s was started again as well", after.Processes[other].Name)
+		}
+		before = after
+	}
+	s.stop()
+	if n := strings.Count(s.log.String(), "control-plane first"); n != 1 {
+		t.Errorf("the control plane was told %d times that it is the first", n)
+	}
+}
+
+func TestPanicIsTheCause(t *testing.T) {
+	s := supervise(t, "panics")
+	st := s.until("it was started again twice", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 2 })
+	if want := "panic: runtime error: index out of range [4] with length 0"; !strings.HasPrefix(st.Processes[1].LastCause, want) {
+		t.Errorf("cause %q, want %q", st.Processes[1].LastCause, want)
+	}
+	if st.Ready || st.Processes[1].NextStart.IsZero() {
+		t.Errorf("a node that panics is ready, or not started again: %+v", st)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestFailureOfTheFirstStartEndsAll(t *testing.T) {
+	s := supervise(t, "fails")
+	if code := s.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if want := "coracle: the disk is full\ncoracle: of old things\n"; !strings.HasSuffix(s.log.String(), want) {
+		t.Errorf("the last lines are not %q:\n%s", want, s.log)
+	}
+}
+
+func TestProcessThatDoesNotEndIsMadeTo(t *testing.T) {
+	s := supervise(t, "deaf")
+	s.until("both are ready", bothReady)
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A supervisor that is killed takes its processes with it. One that would not
+// go is found by its status.
+func TestKilledSupervisorLeavesNothing(t *testing.T) {
+	s := supervise(t, "deaf")
+	st := s.until("both are ready", bothReady)
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait() // killed
+	if err := EndLeft(s.dir, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range st.Processes {
+		if p.Running() {
+			t.Errorf("%s is left", p.Name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "ended")); err == nil {
+		t.Error("the control plane was asked to end, by nobody that was left")
+	}
+}
+
+func TestServiceManagerIsTold(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	s := supervise(t, "works", "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=20000")
+	var told []string
+	hear := func(until string) {
+		t.Helper()
+		buffer := make([]byte, 4096)
+		for !slices.Contains(told, until) {
+			if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := l.Read(buffer)
+			if err != nil {
+				t.Fatalf("%v; told were %q", err, told)
+			}
+			told = append(told, strings.Split(string(buffer[:n]), "\n")...)
+		}
+	}
+	hear("READY=1")
+	hear("WATCHDOG=1")
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	hear("STOPPING=1")
+	s.wait()
+}

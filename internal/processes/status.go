@@ -1,0 +1,138 @@
+package processes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxStatus bounds what is read as a status, in bytes.
+const maxStatus = 4 << 20
+
+func statusFile(runDir string) string { return runDir + "/processes.json" }
+
+// Read returns what the supervisor wrote last; ok is false if there was none.
+func Read(runDir string) (s Status, ok bool, err error) {
+	f, err := os.Open(statusFile(runDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxStatus))
+	if err != nil {
+		return s, false, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, false, fmt.Errorf("%s: %w", statusFile(runDir), err)
+	}
+	return s, true, nil
+}
+
+// write replaces the status in one step.
+func (s *Status) write(runDir string) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	path := statusFile(runDir)
+	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// State is what the kernel does with a process: proc(5)'s letter, as T for one
+// that is stopped, and when it was started, in clock ticks since boot. ok is
+// false if there is no such process.
+func State(pid int) (state byte, start uint64, ok bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, false
+	}
+	// the command, field 2, is in parentheses and may hold anything
+	_, rest, found := cutLast(string(raw), ')')
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 20 {
+		return 0, 0, false
+	}
+	// A process whose first thread has ended still has its files, such as the
+	// ports it listens on, until all have.
+	if threads, _ := strconv.Atoi(fields[17]); threads <= 1 && (fields[0] == "Z" || fields[0] == "X") {
+		return 0, 0, false
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return fields[0][0], start, err == nil
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// Running reports whether the process is alive.
+func (p Process) Running() bool {
+	if p.PID == 0 {
+		return false
+	}
+	_, start, ok := State(p.PID)
+	return ok && start == p.Start
+}
+
+// Suspended reports whether the process lives but was told not to run
+// (SIGSTOP, or a debugger).
+func (p Process) Suspended() bool {
+	state, start, ok := State(p.PID)
+	return ok && start == p.Start && (state == 'T' || state == 't')
+}
+
+// String says in words how the process is.
+func (p Process) String() string {
+	text := p.Name
+	switch {
+	case p.PID == 0:
+		text += " not running, started again in " + max(0, time.Until(p.NextStart)).Round(100*time.Millisecond).String()
+	default:
+		text += fmt.Sprintf(" %d, up for %v", p.PID, time.Since(p.Since).Round(time.Second))
+		if !p.Ready {
+			text += ", not ready yet"
+		}
+	}
+	if p.Restarts > 0 {
+		text += fmt.Sprintf(", started again %d times, last %v ago: %s", p.Restarts, time.Since(p.LastEnd).Round(time.Second), p.LastCause)
+	}
+	return text
+}
+
+// EndLeft ends what a supervisor that was killed may have left of its
+// processes, and returns once they are gone.
+func EndLeft(runDir string, patience time.Duration) error {
+	s, ok, err := Read(runDir)
+	if err != nil || !ok {
+		return err
+	}
+	deadline := time.Now().Add(patience)
+	for _, p := range s.Processes {
+		for p.Running() {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("process %d (%s) of this cluster does not end", p.PID, p.Name)
+			}
+			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("end process %d (%s): %w", p.PID, p.Name, err)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return nil
+}

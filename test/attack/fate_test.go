@@ -1,0 +1,412 @@
+package attack
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/coracle-io/coracle/internal/host"
+	supervision "github.com/coracle-io/coracle/internal/processes"
+)
+
+var kills = flag.Int("attack.kills", 10, "how often TestKillProcessesAtRandom kills one")
+
+// recovery is how long a cluster may take to be whole again after a kill -9.
+const recovery = 2 * time.Second
+
+// The parts of a cluster that can be killed.
+const (
+	supervisor = "supervisor"
+	runtime    = "containerd"
+)
+
+// supervised is how the cluster's processes are, as its supervisor says.
+func (c *cluster) supervised(t *testing.T) supervision.Status {
+	t.Helper()
+	s, ok, err := supervision.Read(host.RunDir(c.name))
+	if err != nil || !ok {
+		t.Fatalf("the supervisor's status: %t, %v", ok, err)
+	}
+	return s
+}
+
+// tell logs what a cluster has to say when a test of it has failed.
+func (c *cluster) tell(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		log, err := os.ReadFile(filepath.Join(c.data, "coracle.log"))
+		if err != nil {
+			t.Log(err)
+		}
+		const enough = 8 << 10
+		text, err := c.coracle("status", "--name="+c.name)
+		t.Logf("%s(%v)\n%s", text, err, log[max(0, len(log)-enough):])
+	})
+}
+
+// pid is the process id of a part.
+func (c *cluster) pid(t *testing.T, part string) int {
+	t.Helper()
+	switch s := c.supervised(t); part {
+	case supervisor:
+		return s.PID
+	case runtime:
+		raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	default:
+		for _, p := range s.Processes {
+			if p.Name == part {
+				return p.PID
+			}
+		}
+		t.Fatalf("no process %s: %+v", part, s)
+		return 0
+	}
+}
+
+// kill kills a part as nobody can prepare for. A supervisor is not started by
+// itself: whoever runs it does that.
+func (c *cluster) kill(t *testing.T, part string) {
+	t.Helper()
+	if err := syscall.Kill(c.pid(t, part), syscall.SIGKILL); err != nil {
+		t.Fatalf("kill the %s: %v", part, err)
+	}
+	if part != supervisor {
+		return
+	}
+	if out, err := c.coracle("up", "--name="+c.name); err != nil {
+		t.Fatalf("up after the supervisor was killed: %v\n%s", err, out)
+	}
+}
+
+// run starts pods and returns the ids of their containers once they are Ready.
+func (c *cluster) run(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	for _, name := range names {
+		if _, err := c.client.CoreV1().Pods("default").Create(context.Background(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "web", Image: "coracle.internal/frontend:1.0"}}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ids map[string]string
+	within(t, patience, "the pods are Ready", func(ctx context.Context) (err error) {
+		ids, err = c.containers(ctx, len(names))
+		return err
+	})
+	return ids
+}
+
+// containers are the ids and restarts of the containers by pod, if so many are
+// Ready.
+func (c *cluster) containers(ctx context.Context, want int) (map[string]string, error) {
+	pods, err := c.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]string{}
+	for i := range pods.Items {
+		for _, s := range pods.Items[i].Status.ContainerStatuses {
+			if s.Ready {
+				ids[pods.Items[i].Name] = fmt.Sprint(s.ContainerID, " ", s.RestartCount)
+			}
+		}
+	}
+	if len(ids) != want {
+		return nil, fmt.Errorf("%d of %d pods are Ready", len(ids), want)
+	}
+	return ids, nil
+}
+
+// whole reports what keeps the cluster from being as it should: processes that
+// do their work, a runtime, an API server that stores, and a Ready node.
+func (c *cluster) whole(ctx context.Context, former map[string]int) error {
+	s, ok, err := supervision.Read(host.RunDir(c.name))
+	if err != nil || !ok || !s.Ready {
+		return fmt.Errorf("the supervisor is not ready (%t, %v)", ok, err)
+	}
+	for _, p := range s.Processes {
+		if !p.Ready || !p.Running() || p.PID == former[p.Name] {
+			return fmt.Errorf("the process %s is not ready", p.Name)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
+	if err != nil || strings.TrimSpace(string(raw)) == strconv.Itoa(former[runtime]) {
+		return fmt.Errorf("containerd is not back (%v)", err)
+	}
+	if _, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "whole-"},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return err
+	}
+	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		for _, condition := range nodes.Items[i].Status.Conditions {
+			if condition.Type == v1.NodeReady && condition.Status != v1.ConditionTrue {
+				return fmt.Errorf("node %s is not Ready: %s", nodes.Items[i].Name, condition.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// within waits until something is so, and returns how long it took.
+func within(t *testing.T, patience time.Duration, what string, is func(context.Context) error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		err := is(ctx)
+		cancel()
+		took := time.Since(began)
+		if err == nil && took <= patience {
+			return took
+		}
+		if took > patience {
+			t.Fatalf("after %v it is not so that %s: %v", took.Round(time.Millisecond), what, err)
+		}
+		<-again.C
+	}
+}
+
+// writer creates ConfigMaps one after the other, deletes old ones, and notes
+// what was acknowledged.
+type writer struct {
+	configMaps corev1.ConfigMapInterface
+	name       string
+	stored     map[string]bool // of those that were acknowledged: whether it is there
+	failed     int
+}
+
+const (
+	// kept is how many ConfigMaps a writer leaves before it deletes the oldest.
+	kept = 100
+	// pace is the time between two requests of a writer.
+	pace = 20 * time.Millisecond
+)
+
+func (w *writer) run(ctx context.Context) {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		name := fmt.Sprintf("%s-%06d", w.name, i)
+		w.try(ctx, name, true, func(ctx context.Context) error {
+			_, err := w.configMaps.Create(ctx, &v1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"name": name},
+			}, metav1.CreateOptions{})
+			return err
+		})
+		if old := fmt.Sprintf("%s-%06d", w.name, i-kept); w.stored[old] {
+			w.try(ctx, old, false, func(ctx context.Context) error {
+				return w.configMaps.Delete(ctx, old, metav1.DeleteOptions{})
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// try makes a request. One that was not acknowledged may have been done.
+func (w *writer) try(ctx context.Context, name string, stored bool, request func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, recovery)
+	defer cancel()
+	if err := request(ctx); err == nil {
+		w.stored[name] = stored
+		return
+	}
+	w.failed++
+	delete(w.stored, name)
+}
+
+// write runs writers until the function returned is called, which checks that
+// nothing they were told was lost.
+func (c *cluster) write(t *testing.T, writers int) (check func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	configMaps := c.client.CoreV1().ConfigMaps("kube-public")
+	all := make([]*writer, writers)
+	var running sync.WaitGroup
+	for i := range all {
+		all[i] = &writer{configMaps: configMaps, name: fmt.Sprintf("writer-%d", i), stored: map[string]bool{}}
+		running.Go(func() { all[i].run(ctx) })
+	}
+	return func() {
+		t.Helper()
+		cancel()
+		running.Wait()
+		list, err := configMaps.List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := map[string]bool{}
+		for i := range list.Items {
+			there[list.Items[i].Name] = list.Items[i].Data["name"] == list.Items[i].Name
+		}
+		count, failed := 0, 0
+		for _, w := range all {
+			count, failed = count+len(w.stored), failed+w.failed
+			for name, stored := range w.stored {
+				if there[name] != stored {
+					t.Errorf("it was acknowledged that ConfigMap %s is stored (%t), and it is not so", name, stored)
+				}
+			}
+		}
+		t.Logf("%d ConfigMaps were acknowledged, %d requests were not", count, failed)
+		if count == 0 {
+			t.Error("nothing was acknowledged")
+		}
+	}
+}
+
+// Each process of a cluster is killed in turn: the others go on, it is back by
+// itself, pods keep their containers, and the reason is told.
+func TestKillEachProcess(t *testing.T) {
+	c := own(t)
+	c.tell(t)
+	ids := c.run(t, "stays")
+	check := c.write(t, 2)
+	for _, part := range []string{supervision.ControlPlane, supervision.Node, runtime, supervisor} {
+		before := c.supervised(t)
+		former := map[string]int{part: c.pid(t, part)}
+		c.kill(t, part)
+		took := within(t, recovery, "all is well after the end of the "+part, func(ctx context.Context) error { return c.whole(ctx, former) })
+		t.Logf("whole %v after the end of the %s", took.Round(time.Millisecond), part)
+		after := c.supervised(t)
+		for i, p := range after.Processes {
+			switch {
+			case part == supervisor:
+			case p.Name != part && p.PID != before.Processes[i].PID:
+				t.Errorf("the end of the %s ended the %s", part, p.Name)
+			case p.Name == part && (p.Restarts != before.Processes[i].Restarts+1 || !strings.Contains(p.LastCause, "signal 9")):
+				t.Errorf("the end of the %s is told as %+v", part, p)
+			}
+		}
+		text, err := c.coracle("status", "--name="+c.name)
+		if err != nil {
+			t.Errorf("status: %v\n%s", err, text)
+		}
+		if want := "signal 9"; (part == supervision.ControlPlane || part == supervision.Node) && !strings.Contains(text, want) {
+			t.Errorf("status after the end of the %s does not say %q:\n%s", part, want, text)
+		}
+	}
+	check()
+	now, err := c.containers(context.Background(), len(ids))
+	if err != nil || now["stays"] != ids["stays"] {
+		t.Errorf("the container was %s and is %s (%v)", ids["stays"], now["stays"], err)
+	}
+}
+
+// While the node's process is away, the API server answers as ever.
+func TestKillNodeWhileOthersAskTheAPI(t *testing.T) {
+	c := own(t)
+	c.tell(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var asked, failed int
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			asked++
+			if _, err := c.client.CoreV1().Namespaces().Get(context.Background(), "default", metav1.GetOptions{}); err != nil {
+				failed++
+			}
+		}
+	})
+	former := map[string]int{supervision.Node: c.pid(t, supervision.Node)}
+	c.kill(t, supervision.Node)
+	within(t, recovery, "the node is back", func(ctx context.Context) error { return c.whole(ctx, former) })
+	cancel()
+	asking.Wait()
+	if failed > 0 || asked == 0 {
+		t.Errorf("%d of %d requests failed", failed, asked)
+	}
+}
+
+// A control plane that hangs is told as such, and in bounded time.
+func TestHoldControlPlane(t *testing.T) {
+	c := own(t, "--nodes=0")
+	pid := c.pid(t, supervision.ControlPlane)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	began := time.Now()
+	text, err := c.coracle("status", "--name="+c.name)
+	if took := time.Since(began); err == nil || took > 10*time.Second || !strings.Contains(text, "suspended") {
+		t.Errorf("status of a control plane that hangs after %v (%v):\n%s", took, err, text)
+	}
+	if text, err := c.coracle("status", "--name="+c.name, "-o", "json"); err == nil {
+		t.Error("status -o json of a control plane that hangs does not fail")
+	} else {
+		var told struct{ Problem string }
+		first, _, _ := strings.Cut(text, "\n")
+		if err := json.Unmarshal([]byte(first), &told); err != nil || told.Problem == "" {
+			t.Errorf("no problem in %s (%v)", text, err)
+		}
+	}
+}
+
+// Processes are killed at random while others write: nothing that was
+// acknowledged is lost, all is well again soon each time, and pods keep their
+// containers.
+func TestKillProcessesAtRandom(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := own(t)
+	c.tell(t)
+	ids := c.run(t, "one", "two", "three")
+	check := c.write(t, 4)
+	parts := []string{supervision.ControlPlane, supervision.Node, runtime, supervisor}
+	slowest := map[string]time.Duration{}
+	for range *kills {
+		// one that lives for less than a second is started again later
+		calm := time.NewTimer(time.Second + time.Duration(random.Int64N(int64(300*time.Millisecond))))
+		<-calm.C
+		part := parts[random.IntN(len(parts))]
+		former := map[string]int{part: c.pid(t, part)}
+		c.kill(t, part)
+		took := within(t, recovery, "all is well after the end of the "+part, func(ctx context.Context) error { return c.whole(ctx, former) })
+		slowest[part] = max(slowest[part], took)
+	}
+	t.Logf("slowest recovery: %v", slowest)
+	check()
+	now, err := c.containers(context.Background(), len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pod, id := range ids {
+		if now[pod] != id {
+			t.Errorf("the container of %s was %s and is %s", pod, id, now[pod])
+		}
+	}
+}
