@@ -31,7 +31,7 @@ const recovery = 2 * time.Second
 // The parts of a cluster that can be killed.
 const (
 	supervisor = "supervisor"
-	runtime    = "containerd"
+	containerd = "containerd"
 )
 
 // supervised is how the cluster's processes are, as its supervisor says.
@@ -66,7 +66,7 @@ func (c *cluster) pid(t *testing.T, part string) int {
 	switch s := c.supervised(t); part {
 	case supervisor:
 		return s.PID
-	case runtime:
+	case containerd:
 		raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +155,7 @@ func (c *cluster) whole(ctx context.Context, former map[string]int) error {
 		}
 	}
 	raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
-	if err != nil || strings.TrimSpace(string(raw)) == strconv.Itoa(former[runtime]) {
+	if err != nil || strings.TrimSpace(string(raw)) == strconv.Itoa(former[containerd]) {
 		return fmt.Errorf("containerd is not back (%v)", err)
 	}
 	if _, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{
@@ -295,7 +295,7 @@ func TestKillEachProcess(t *testing.T) {
 	c.tell(t)
 	ids := c.run(t, "stays")
 	check := c.write(t, 2)
-	for _, part := range []string{supervision.ControlPlane, supervision.Node, runtime, supervisor} {
+	for _, part := range []string{supervision.ControlPlane, supervision.Node, containerd, supervisor} {
 		before := c.supervised(t)
 		former := map[string]int{part: c.pid(t, part)}
 		c.kill(t, part)
@@ -386,7 +386,7 @@ func TestKillProcessesAtRandom(t *testing.T) {
 	c.tell(t)
 	ids := c.run(t, "one", "two", "three")
 	check := c.write(t, 4)
-	parts := []string{supervision.ControlPlane, supervision.Node, runtime, supervisor}
+	parts := []string{supervision.ControlPlane, supervision.Node, containerd, supervisor}
 	slowest := map[string]time.Duration{}
 	for range *kills {
 		// one that lives for less than a second is started again later
