@@ -58,10 +58,13 @@ profile: build bundle
 	$(GO) run ./test/bench -only=api,schedule -pods=20000 -profile=$(PWD)/profile.pgo
 	mv profile.pgo cmd/coracle/default.pgo
 
-# The history test with random seeds, for as long as SOAK says.
+# For as long as SOAK says each: the history test with random seeds, and all
+# attacks on one control plane, whose memory stays flat; then 200 kills.
 SOAK ?= 10m
-soak:
+soak: build bundle packages
 	$(GO) test ./test/history -run 'TestSoak$$' -v -count=1 -timeout 0 -history.soak=$(SOAK)
+	$(GO) test ./test/attack -run 'TestSoak$$' -v -count=1 -timeout 0 -attack.soak=$(SOAK)
+	$(GO) test ./test/attack -run 'TestKillProcessesAtRandom$$' -v -count=1 -timeout 0 -attack.kills=200
 
 generate:
 	@tools/generate.sh
