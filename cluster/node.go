@@ -102,9 +102,11 @@ func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
 		parse("kubelet", k.AddFlags, o.KubeletArgs),
 		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
 	)
-	n.proxy.Reserved = []int{
-		plane.api.SecurePort, plane.manager.Serving.Port, plane.scheduler.Serving.Port, int(k.Configuration.Port), int(k.HealthzPort), n.dns.Port,
-	}
+	k.ReservedPorts = slices.DeleteFunc([]int{
+		plane.api.SecurePort, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
+		int(k.Configuration.Port), int(k.HealthzPort), n.proxy.HealthzPort, n.proxy.MetricsPort, n.dns.Port,
+	}, func(port int) bool { return port <= 0 })
+	n.proxy.Reserved = k.ReservedPorts
 	return n, err
 }
 

@@ -35,6 +35,9 @@ type Kubelet struct {
 	RegisterNode  bool
 	// ResolverConfig is "" for none.
 	ResolverConfig string
+	// ReservedPorts are ports of the node on which the cluster itself serves;
+	// no pod gets them as host ports.
+	ReservedPorts []int
 
 	fs *pflag.FlagSet
 }
@@ -162,7 +165,7 @@ func (k *Kubelet) Config(ctx context.Context, provider client.Provider) (kubelet
 	if err != nil {
 		return kubelet.Config{}, err
 	}
-	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration, Metrics: counts.Registry}
+	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration, Metrics: counts.Registry, ReservedPorts: k.ReservedPorts}
 	for _, s := range k.NodeIPs {
 		ip := net.ParseIP(s)
 		if ip == nil {

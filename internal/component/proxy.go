@@ -32,7 +32,7 @@ type Proxy struct {
 	MetricsPort int
 	Cleanup     bool
 	// Reserved are ports of this node that neither pods' host ports nor
-	// external addresses of Services take, beside those of the proxy itself.
+	// external addresses of Services take.
 	Reserved []int
 }
 
@@ -90,18 +90,8 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 		Client: own, NodeName: p.NodeName, Backend: backend, Mode: p.Mode,
 		HealthzAddress: listenAddress(p.HealthzAddr, p.HealthzPort),
 		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort), Metrics: c.Registry,
-		Reserved: p.reserved(),
+		Reserved: p.Reserved,
 	}).Run)
-}
-
-func (p *Proxy) reserved() []uint16 {
-	var ports []uint16
-	for _, port := range append([]int{p.HealthzPort, p.MetricsPort}, p.Reserved...) {
-		if port > 0 {
-			ports = append(ports, uint16(port))
-		}
-	}
-	return ports
 }
 
 // Validate reports what is wrong with the flags.

@@ -35,6 +35,8 @@ type Config struct {
 	Hostname string // default: NodeName
 	// RootDirectory keeps the pods' volumes (/var/lib/kubelet).
 	RootDirectory string
+	// ReservedPorts are ports of the node on which the cluster itself serves.
+	ReservedPorts []int
 	// NodeIPs are the node's addresses, primary first; default: of the
 	// interface with the default route.
 	NodeIPs    []net.IP

@@ -133,6 +133,9 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())
 		}
 		if rejection == nil {
+			rejection = admit.ReservedPorts(pod, k.config.ReservedPorts)
+		}
+		if rejection == nil {
 			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)
 		}
 		if rejection != nil {

@@ -33,13 +33,13 @@ type claims struct {
 	clusterIPs map[netip.Addr]bool
 	taken      map[front]types.NamespacedName
 	nodes      map[netip.Addr]bool
-	reserved   []uint16
+	reserved   []int
 }
 
 // arbitrate returns the ports that lose external addresses, as they are
 // without them. The older Service comes first, and among those of one age the
 // one whose name sorts first.
-func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, nodes map[netip.Addr]bool, reserved []uint16) map[PortName]*ServicePort {
+func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, nodes map[netip.Addr]bool, reserved []int) map[PortName]*ServicePort {
 	var contenders []PortName
 	for name, p := range services {
 		if len(p.External)+len(p.LoadBalancer) > 0 {
@@ -81,7 +81,7 @@ func (c *claims) keep(name PortName, port uint16, addresses []netip.Addr) []neti
 	for _, a := range addresses {
 		f := front{netip.AddrPortFrom(a, port), name.Protocol}
 		owner, taken := c.taken[f]
-		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.nodes[a] && slices.Contains(c.reserved, port) {
+		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.nodes[a] && slices.Contains(c.reserved, int(port)) {
 			continue
 		}
 		c.taken[f] = name.NamespacedName

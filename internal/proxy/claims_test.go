@@ -53,7 +53,7 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 		"its own cluster IP, which it has yet": {claimant("thief", 1, "10.96.0.99", 80, "10.96.0.99"), false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newState("here", []uint16{10250})
+			s := newState("here", []int{10250})
 			s.setService(claimant("dns", 10, "10.96.0.10", 53))
 			s.setService(claimant("web", 10, "10.96.0.20", 80, "203.0.113.7"))
 			api := claimant("kubernetes", 10, "10.96.0.1", 443)
@@ -111,7 +111,7 @@ func TestLosersStayTheSame(t *testing.T) {
 }
 
 func TestHostPortsOfTheCluster(t *testing.T) {
-	s := newState("here", []uint16{6443})
+	s := newState("here", []int{6443})
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "thief"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}, {HostPort: 8080, ContainerPort: 80}}}}},

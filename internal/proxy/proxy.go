@@ -42,7 +42,7 @@ type Config struct {
 	Backend  Backend
 	// Reserved are ports of this node on which the cluster itself serves:
 	// neither host ports nor external addresses of Services take them.
-	Reserved []uint16
+	Reserved []int
 	// Mode is what /proxyMode answers, such as nftables.
 	Mode string
 	// HealthzAddress and MetricsAddress are host:port; empty serves none.

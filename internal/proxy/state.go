@@ -21,7 +21,7 @@ type state struct {
 
 	mu       sync.Mutex
 	node     Node
-	reserved []uint16 // see Config.Reserved
+	reserved []int // see Config.Reserved
 	services map[types.NamespacedName]*v1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
@@ -34,7 +34,7 @@ type state struct {
 	losers    map[PortName]*ServicePort
 }
 
-func newState(nodeName string, reserved []uint16) *state {
+func newState(nodeName string, reserved []int) *state {
 	return &state{
 		changed:   make(chan struct{}, 1),
 		node:      Node{Name: nodeName},
@@ -184,7 +184,7 @@ func (s *state) rules() Rules {
 	s.arbitrate(rules.Services)
 	for _, pod := range s.pods {
 		for key, to := range PodHostPorts(pod) {
-			if !slices.Contains(s.reserved, key.Port) {
+			if !slices.Contains(s.reserved, int(key.Port)) {
 				rules.HostPorts[key] = to
 			}
 		}
