@@ -77,6 +77,9 @@ func (i *intake) take(user string, bytes int) bool {
 }
 
 func (i *intake) give(user string, bytes int) {
+	if bytes == 0 {
+		return
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.total -= bytes

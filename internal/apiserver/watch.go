@@ -59,7 +59,8 @@ func (q *request) watch() error {
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
 		count:    q.server.Metrics.Watches.Of(q.info.APIGroup, q.info.APIVersion, q.info.Resource),
-		begun:    q.watchBegun,
+		leave:    q.leave,
+		begun:    q.held.Release,
 	}
 	start, err := q.watchStart(options)
 	if err != nil {
@@ -77,12 +78,6 @@ func (q *request) watch() error {
 	defer stream.close()
 	w.stream = stream
 	return w.run(q.ctx, start)
-}
-
-// watchBegun gives back what only the initial events needed.
-func (q *request) watchBegun() {
-	q.leave()
-	q.held.Release()
 }
 
 // watchStart is where a watch begins.
@@ -123,7 +118,8 @@ type watcher struct {
 	frames   []byte  // what is to be sent next
 	pooled   *[]byte // whose memory frames has; nil while there are none
 	count    metrics.Watched
-	begun    func() // told when the initial events are sent
+	leave    func() // gives the seat back
+	begun    func() // gives back what the initial events needed
 }
 
 // batchSize is how many bytes of events are gathered for one write.
@@ -141,6 +137,7 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 		}
 	}
 	start.initial = nil
+	w.leave()
 	w.begun()
 
 	var wake chan struct{}
@@ -204,7 +201,7 @@ func (w *watcher) scope() watchcache.Scope {
 
 // sendInitial sends everything there is.
 func (w *watcher) sendInitial(snapshot watchcache.Snapshot, announce bool) error {
-	defer time.AfterFunc(slowAnswer, w.begun).Stop() // others get the seat that a slow client does not need
+	defer time.AfterFunc(slowAnswer, w.leave).Stop() // others get the seat that a slow client does not need
 	var failed error
 	w.selected.visit(snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
 		failed = w.add("ADDED", e)

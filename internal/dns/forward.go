@@ -33,18 +33,21 @@ const (
 // forwarder asks the host's resolvers, one after the other, and remembers
 // their answers for a short while.
 type forwarder struct {
-	resolvConf string
-	own        []string // addresses of this server, never asked
-	quota      *quota   // of questions under way
+	asked func() []string // addresses and ports of the resolvers
+	quota *quota          // of questions under way
 
 	mu    sync.Mutex // guards cache
 	cache map[question]remembered
 }
 
+// question is what answers depend on. Its class is always IN, and it is always
+// asked with recursion: what a client chooses else must not decide what others
+// get.
 type question struct {
-	name  string
-	qtype uint16
-	dnssc bool
+	name      string
+	qtype     uint16
+	dnssec    bool // the client wants signatures (DO)
+	unchecked bool // and checks them itself (CD)
 }
 
 type remembered struct {
@@ -53,19 +56,20 @@ type remembered struct {
 }
 
 func newForwarder(resolvConf string, own []string) *forwarder {
-	return &forwarder{resolvConf: resolvConf, own: own, quota: newQuota(forwardsAtOnce, forwardsOfOne), cache: map[question]remembered{}}
+	return &forwarder{asked: func() []string { return resolvers(resolvConf, own) }, quota: newQuota(forwardsAtOnce, forwardsOfOne), cache: map[question]remembered{}}
 }
 
 // resolvers are read anew for each question that is not remembered: a laptop
-// changes networks. A resolver that is this server would make a loop.
-func (f *forwarder) resolvers() []string {
-	c, err := dns.ClientConfigFromFile(f.resolvConf)
+// changes networks. A resolver that is this server, at one of its own
+// addresses, would make a loop.
+func resolvers(resolvConf string, own []string) []string {
+	c, err := dns.ClientConfigFromFile(resolvConf)
 	if err != nil {
 		return nil
 	}
 	var out []string
 	for _, server := range c.Servers {
-		if !slices.Contains(f.own, server) {
+		if !slices.Contains(own, server) {
 			out = append(out, net.JoinHostPort(server, c.Port))
 		}
 	}
@@ -76,7 +80,10 @@ func (f *forwarder) resolvers() []string {
 // where none has or the client has too many questions under way.
 func (f *forwarder) ask(ctx context.Context, client netip.Addr, query *dns.Msg) *dns.Msg {
 	q := query.Question[0]
-	key := question{strings.ToLower(q.Name), q.Qtype, query.IsEdns0() != nil && query.IsEdns0().Do()}
+	if q.Qclass != dns.ClassINET {
+		return new(dns.Msg).SetRcode(query, dns.RcodeRefused)
+	}
+	key := question{strings.ToLower(q.Name), q.Qtype, query.IsEdns0() != nil && query.IsEdns0().Do(), query.CheckingDisabled}
 	f.mu.Lock()
 	known, ok := f.cache[key]
 	f.mu.Unlock()
@@ -88,7 +95,7 @@ func (f *forwarder) ask(ctx context.Context, client netip.Addr, query *dns.Msg) 
 		return failed
 	}
 	defer f.quota.give(client)
-	for _, server := range f.resolvers() {
+	for _, server := range f.asked() {
 		reply, err := exchange(ctx, query, server)
 		if err != nil || reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused {
 			continue
@@ -127,9 +134,8 @@ func exchange(ctx context.Context, query *dns.Msg, server string) (*dns.Msg, err
 // ownQuery asks the question of another query anew.
 func ownQuery(query *dns.Msg) *dns.Msg {
 	q := query.Question[0]
-	own := new(dns.Msg).SetQuestion(randomCase(q.Name), q.Qtype) // SetQuestion chooses a random ID
-	own.Question[0].Qclass = q.Qclass
-	own.RecursionDesired, own.CheckingDisabled, own.AuthenticatedData = query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData
+	own := new(dns.Msg).SetQuestion(randomCase(q.Name), q.Qtype) // with a random ID, and recursion
+	own.CheckingDisabled = query.CheckingDisabled
 	opt := query.IsEdns0()
 	return own.SetEdns0(resolverSize, opt != nil && opt.Do())
 }
@@ -189,7 +195,8 @@ func (f *forwarder) remember(key question, reply *dns.Msg) {
 	for _, rr := range slices.Concat(reply.Answer, reply.Ns) {
 		life = min(life, time.Duration(rr.Header().Ttl)*time.Second)
 	}
-	if life <= 0 || reply.Len() > cachedSize {
+	known := reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNameError
+	if life <= 0 || !known || reply.Len() > cachedSize {
 		return
 	}
 	f.mu.Lock()

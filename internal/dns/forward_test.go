@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -12,14 +13,7 @@ import (
 // resolver answers on loopback, by UDP and TCP at one port, until the test ends.
 func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) string {
 	t.Helper()
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams, err := net.Listen("tcp", packets.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets, streams := listenBoth(t)
 	for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: streams}} {
 		started := make(chan struct{})
 		ended := make(chan error, 1)
@@ -34,6 +28,27 @@ func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) strin
 		})
 	}
 	return packets.LocalAddr().String()
+}
+
+// listenBoth listens at one port of loopback by UDP and TCP. Somebody else may
+// have the port of the one by TCP.
+func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	const attempts = 50
+	var failed error
+	for range attempts {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, streams
+		}
+		failed = errors.Join(err, packets.Close())
+	}
+	t.Fatal(failed)
+	return nil, nil
 }
 
 func record(t *testing.T, text string) dns.RR {
@@ -162,18 +177,63 @@ func TestOneClientsQuestionsAreBounded(t *testing.T) {
 	}
 }
 
+// Nothing that one client puts into a query decides what another gets.
+func TestClientsDoNotPoisonEachOther(t *testing.T) {
+	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		reply := new(dns.Msg).SetReply(q)
+		switch {
+		case q.Question[0].Qclass != dns.ClassINET:
+			reply.Rcode = dns.RcodeNotImplemented
+		case q.RecursionDesired:
+			reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 192.0.2.1")}
+			if q.CheckingDisabled {
+				reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 203.0.113.66")}
+			}
+		}
+		_ = w.WriteMsg(reply)
+	})
+	a, b := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6")
+	for what, change := range map[string]func(*dns.Msg){
+		"another class":       func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
+		"no recursion":        func(m *dns.Msg) { m.RecursionDesired = false },
+		"unchecked":           func(m *dns.Msg) { m.CheckingDisabled = true },
+		"authenticated data":  func(m *dns.Msg) { m.AuthenticatedData = true },
+		"other EDNS options":  func(m *dns.Msg) { m.SetEdns0(512, false) },
+		"letters of its own":  func(m *dns.Msg) { m.Question[0].Name = "API.example.COM." },
+		"no such thing known": func(*dns.Msg) {},
+	} {
+		f := newForwarder("/nonexistent", nil)
+		f.asked = func() []string { return []string{server} }
+		evil := new(dns.Msg).SetQuestion("api.example.com.", dns.TypeA)
+		change(evil)
+		f.ask(t.Context(), a, evil)
+		reply := f.ask(t.Context(), b, new(dns.Msg).SetQuestion("api.example.com.", dns.TypeA))
+		if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) != 1 || reply.Answer[0].(*dns.A).A.String() != "192.0.2.1" {
+			t.Errorf("after a query with %s, another client gets %v", what, reply)
+		}
+	}
+}
+
+func TestFailuresAreNotRemembered(t *testing.T) {
+	f := newForwarder("/nonexistent", nil)
+	f.remember(question{name: "example.com.", qtype: dns.TypeA}, new(dns.Msg).SetRcode(new(dns.Msg), dns.RcodeNotImplemented))
+	if len(f.cache) != 0 {
+		t.Error("a refusal is remembered")
+	}
+}
+
 func TestLargeAnswersAreNotRemembered(t *testing.T) {
 	f := newForwarder("/nonexistent", nil)
 	reply := new(dns.Msg).SetQuestion("example.com.", dns.TypeTXT)
 	for range 30 {
 		reply.Answer = append(reply.Answer, record(t, `example.com. 60 IN TXT "`+strings.Repeat("x", 200)+`"`))
 	}
-	f.remember(question{"example.com.", dns.TypeTXT, false}, reply)
+	f.remember(question{name: "example.com.", qtype: dns.TypeTXT}, reply)
 	if len(f.cache) != 0 {
 		t.Errorf("an answer of %d bytes is remembered", reply.Len())
 	}
 	reply.Answer = reply.Answer[:1]
-	f.remember(question{"example.com.", dns.TypeTXT, false}, reply)
+	f.remember(question{name: "example.com.", qtype: dns.TypeTXT}, reply)
 	if len(f.cache) != 1 {
 		t.Error("a small answer is not remembered")
 	}

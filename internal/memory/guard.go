@@ -70,8 +70,9 @@ type Need struct {
 
 // Held is what a request was promised. The zero value is nothing.
 type Held struct {
-	guard *Guard
-	need  Need
+	guard    *Guard
+	need     Need
+	released bool // guarded by the guard's mutex
 }
 
 // Reserve promises a request what it needs, or returns false if that does not
@@ -103,18 +104,22 @@ func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
 		}
 		s.users++
 	}
-	return Held{g, need}, true
+	return Held{guard: g, need: need}, true
 }
 
-// Release gives back what was promised; more calls do nothing.
+// Release gives back what was promised; more calls do nothing. It may be
+// called from several goroutines.
 func (h *Held) Release() {
 	g := h.guard
 	if g == nil {
 		return
 	}
-	h.guard = nil
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if h.released {
+		return
+	}
+	h.released = true
 	g.used -= h.need.Own
 	if h.need.Shared == 0 {
 		return

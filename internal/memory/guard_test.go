@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math"
+	"sync"
 	"testing"
 	"time"
 )
@@ -54,6 +55,26 @@ func TestGuard(t *testing.T) {
 	lives = 100 * mb
 	if !g.Full(now) {
 		t.Error("the heap was looked at again at once")
+	}
+}
+
+// A watch may give back what it was promised while a timer does.
+func TestReleaseByMany(t *testing.T) {
+	g := NewGuard(1000 * mb)
+	g.measure = func() int64 { return 0 }
+	for range 1000 {
+		h, ok := g.Reserve(Need{Own: mb, Shared: mb, Key: "pods"}, time.Unix(1000, 0))
+		if !ok {
+			t.Fatal("refused")
+		}
+		var releases sync.WaitGroup
+		for range 4 {
+			releases.Go(h.Release)
+		}
+		releases.Wait()
+	}
+	if g.used != 0 || len(g.shared) != 0 {
+		t.Errorf("%d bytes and %d keys are held by nobody", g.used, len(g.shared))
 	}
 }
 

@@ -112,7 +112,7 @@ func TestBodyOfAForbiddenRequestIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := fmt.Fprintf(conn, "POST /api/v1/namespaces/kube-system/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 300000\r\n\r\n%s", mallory.BearerToken, strings.Repeat(" ", 300000)); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /api/v1/namespaces/kube-system/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 300000\r\n\r\n{", mallory.BearerToken); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

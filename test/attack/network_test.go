@@ -94,14 +94,17 @@ func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, claim := range map[string]v1.ServiceSpec{
-		"dns": {ExternalIPs: []string{dns.Spec.ClusterIP}, Ports: []v1.ServicePort{{Port: 53, Protocol: v1.ProtocolUDP}}},
-		"api": {ExternalIPs: []string{nodes.Items[0].Status.Addresses[0].Address}, Ports: []v1.ServicePort{{Port: int32(port)}}},
+	for _, c := range []struct {
+		what  string
+		claim v1.ServiceSpec
+	}{
+		{"dns", v1.ServiceSpec{ExternalIPs: []string{dns.Spec.ClusterIP}, Ports: []v1.ServicePort{{Port: 53, Protocol: v1.ProtocolUDP}}}},
+		{"api", v1.ServiceSpec{ExternalIPs: []string{nodes.Items[0].Status.Addresses[0].Address}, Ports: []v1.ServicePort{{Port: int32(port)}}}},
 		// The last one: when its rules are there, so are the others'.
-		"own": {ExternalIPs: []string{"198.51.100.77"}, Ports: []v1.ServicePort{{Port: 80}}},
+		{"own", v1.ServiceSpec{ExternalIPs: []string{"198.51.100.77"}, Ports: []v1.ServicePort{{Port: 80}}}},
 	} {
-		claim.Selector = map[string]string{"app": "thief"}
-		if _, err := tenant.CoreV1().Services(namespace).Create(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: what}, Spec: claim}, metav1.CreateOptions{}); err != nil {
+		c.claim.Selector = map[string]string{"app": "thief"}
+		if _, err := tenant.CoreV1().Services(namespace).Create(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: c.what}, Spec: c.claim}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -169,7 +169,7 @@ func (s *Server) Handler() http.Handler {
 		stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
 		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 		if s.config.SystemLogs != "" {
-			mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(systemLogs(s.config.SystemLogs))))
+			mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", http.FileServer(systemLogs(s.config.SystemLogs)))))
 		}
 	}
 	if s.config.Profiling {
