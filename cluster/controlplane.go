@@ -52,6 +52,11 @@ func NewControlPlane(o Options) (*ControlPlane, error) {
 	if err := p.parseArguments(); err != nil {
 		return nil, err
 	}
+	if len(p.api.EtcdServers) == 0 && !o.InMemory {
+		if err := lostKeys(p.etcd.Dir, p.api); err != nil {
+			return nil, err
+		}
+	}
 	var err error
 	if p.keys, err = pki.Open(p.api.CertDir, clock.RealClock{}); err != nil {
 		return nil, fmt.Errorf("open the cluster's keys: %w", err)

@@ -96,7 +96,10 @@ func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
 	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
 	n.proxy.ClusterCIDR = o.ClusterCIDR
 	n.dns = component.NewDNS()
-	n.dns.ClusterDNS, n.dns.ClusterCIDR = k.Configuration.ClusterDNS, o.ClusterCIDR
+	n.dns.ClusterDNS = k.Configuration.ClusterDNS
+	if n.network != nil { // or else the runtime knows which addresses pods have
+		n.dns.ClusterCIDR = o.ClusterCIDR
+	}
 	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.NodeIPs, o.Ports.DNS, o.NodeName
 	err = errors.Join(
 		parse("kubelet", k.AddFlags, o.KubeletArgs),

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
@@ -187,7 +186,7 @@ func (q *request) mergeParts(p *patch, before resource.Object, touched parts, ch
 	if mergesTooMuch(original, changes) {
 		return false
 	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(original, changes, changed)
+	merged, err := strategicMerge(original, changes, changed)
 	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
 }
 

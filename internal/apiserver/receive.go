@@ -124,7 +124,9 @@ func (q *request) receive() (done func(), err error) {
 			q.body = body
 			return done, nil
 		case err != nil && q.ctx.Err() != nil:
-			q.w.Header().Set("Connection", "close") // the rest of the body is still to come
+			if q.http.ProtoMajor == 1 { // HTTP/2 ends the stream alone
+				q.w.Header().Set("Connection", "close") // the rest of the body is still to come
+			}
 			return done, q.ctx.Err()
 		case err != nil:
 			return done, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))

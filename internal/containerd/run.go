@@ -21,6 +21,9 @@ const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 	stableAfter  = time.Minute
+	// adoptPatience is how long a containerd that was found running may take
+	// to answer.
+	adoptPatience = 5 * time.Second
 )
 
 // Run starts containerd, or adopts the one that a killed predecessor of this
@@ -103,20 +106,32 @@ func (r *Runtime) prepare() (changed bool, err error) {
 }
 
 // adopt returns the containerd that still runs, unless its program or its
-// configuration is no longer the wanted one: then it is stopped, which does
-// not touch the containers.
+// configuration is no longer the wanted one, or it does not answer, as when its
+// socket was removed: then it is stopped, which does not touch the containers.
 func (r *Runtime) adopt(ctx context.Context, changed bool) (*process, error) {
 	p, err := r.find()
 	if p == nil || err != nil {
 		return nil, err
 	}
-	if changed || !sameProgram(p.pid, r.program("containerd")) {
+	if changed || !sameProgram(p.pid, r.program("containerd")) || !r.answers(ctx) {
 		p.stop(stopPatience)
 		p.close()
 		return nil, nil
 	}
 	klog.FromContext(ctx).Info("Adopted the running containerd", "pid", p.pid)
 	return p, nil
+}
+
+// answers tells whether the CRI answers within adoptPatience.
+func (r *Runtime) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	conn, err := r.dial(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The running containerd does not answer; starting it anew", "socket", r.socket())
+		return false
+	}
+	return conn.Close() == nil
 }
 
 // sameProgram tells whether the process runs the file that path names now.

@@ -133,14 +133,14 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())
 		}
 		if rejection == nil {
-			rejection = admit.ReservedPorts(pod, k.config.ReservedPorts)
-		}
-		if rejection == nil {
 			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)
 		}
 		if rejection != nil {
 			w.rejected, w.failed = true, &status.Cause{Reason: rejection.Reason, Message: status.RejectedPrefix + rejection.Message}
 			k.recorder.Event(pod, v1.EventTypeWarning, rejection.Reason, rejection.Message)
+		}
+		for _, port := range admit.ReservedPorts(pod, k.config.ReservedPorts) {
+			k.recorder.Eventf(pod, v1.EventTypeWarning, "HostPortConflict", "The cluster itself serves on port %d of the node: connections to it do not reach this pod; choose another hostPort", port)
 		}
 	}
 	if !w.static && status.WasRejected(pod) {

@@ -111,19 +111,21 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return out
 }
 
-// ReservedPorts refuses pods that want a port of the node on which the cluster
-// itself serves: what is sent there would go to the pod. Pods in the node's own
-// network only say what they listen on.
-func ReservedPorts(pod *v1.Pod, reserved []int) *Rejection {
+// ReservedPorts are the host ports of a pod on which the cluster itself serves,
+// and which the proxy therefore leaves out. The pod runs all the same: its
+// owner would make another one, which would come here again. Pods in the node's
+// own network only say what they listen on.
+func ReservedPorts(pod *v1.Pod, reserved []int) []int32 {
 	if pod.Spec.HostNetwork {
 		return nil
 	}
+	var ports []int32
 	for _, wanted := range hostPorts(pod) {
 		if slices.Contains(reserved, int(wanted.port)) {
-			return &Rejection{"NodePorts", fmt.Sprintf("Predicate NodePorts failed: the cluster itself serves on port %d of the node: choose another hostPort", wanted.port)}
+			ports = append(ports, wanted.port)
 		}
 	}
-	return nil
+	return ports
 }
 
 func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {

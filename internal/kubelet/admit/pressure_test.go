@@ -36,17 +36,14 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// A pod with the host port of the API server would get what is sent to it.
+// A pod with the host port of the API server does not get what is sent to it.
 func TestPortsOfTheClusterItself(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}}}}}}
-	if r := ReservedPorts(pod, []int{10250, 6443}); r == nil || r.Reason != "NodePorts" {
-		t.Errorf("a pod with the API server's port: %v, want NodePorts", r)
-	}
-	if r := ReservedPorts(pod, []int{10250}); r != nil {
-		t.Errorf("a pod with a free port: %v", r)
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}, {HostPort: 80}}}}}}
+	if ports := ReservedPorts(pod, []int{10250, 6443}); len(ports) != 1 || ports[0] != 6443 {
+		t.Errorf("the cluster's own ports are %v, want 6443", ports)
 	}
 	pod.Spec.HostNetwork = true
-	if r := ReservedPorts(pod, []int{6443}); r != nil {
-		t.Errorf("a pod in the node's network: %v", r)
+	if ports := ReservedPorts(pod, []int{6443}); len(ports) != 0 {
+		t.Errorf("of a pod in the node's network: %v", ports)
 	}
 }
