@@ -67,3 +67,22 @@ func TestStrategicPatchOfLongLists(t *testing.T) {
 		t.Errorf("a label for an object with a long list: %d %.300s", code, answer)
 	}
 }
+
+// Strategic merge patches that make no sense are errors, not panics.
+func TestStrategicPatchesThatMakeNoSense(t *testing.T) {
+	s := apiservertest.Start(t)
+	const pods = "/api/v1/namespaces/default/pods"
+	if code, answer, _ := call(t, s, "POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"example/web:1"}]}}`); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, answer)
+	}
+	for path, patch := range map[string]string{
+		pods + "/p/status": `{"status":{"conditions":[{"type":{"a":1}}]}}`,
+		pods + "/p":        `{"metadata":{"$setElementOrder/finalizers":[[],{}],"finalizers":[[]]}}`,
+		"/api/v1/namespaces/default/pods/p?fieldManager=x": `{"spec":{"containers":[{"name":[]}]}}`,
+	} {
+		code, answer, _ := call(t, s, "PATCH", path, patch, "Content-Type", "application/strategic-merge-patch+json")
+		if code != http.StatusBadRequest && code != http.StatusUnprocessableEntity {
+			t.Errorf("PATCH %s %s: %d %.300s", path, patch, code, answer)
+		}
+	}
+}
