@@ -63,6 +63,7 @@ type Reporter struct {
 
 	mu          sync.Mutex // guards what follows
 	runtimeDown error
+	answered    *Facts // of when the runtime answered last
 	node        *v1.Node
 	podCIDR     string
 }
@@ -324,13 +325,11 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	down := r.runtimeDown
 	r.mu.Unlock()
 	if down != nil {
-		f.NotReady = append(f.NotReady, fmt.Sprintf("container runtime is down: %v", down))
-		return f, nil
+		return r.silent(f, fmt.Sprintf("container runtime is down: %v", down)), nil
 	}
 	status, err := r.config.Runtime.Status(ctx, false)
 	if err != nil {
-		f.NotReady = append(f.NotReady, "container runtime status check may not have completed yet")
-		return f, nil
+		return r.silent(f, "container runtime status check may not have completed yet"), nil
 	}
 	for _, c := range status.GetStatus().GetConditions() {
 		switch {
@@ -343,7 +342,28 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	}
 	f.Handlers, f.Features = status.GetRuntimeHandlers(), status.GetFeatures()
 	f.Images, _ = r.config.Images.ListImages(ctx, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answered = &f
 	return f, nil
+}
+
+// runtimePatience is how long a container runtime may be silent before the
+// node is not ready, as upstream has it: one that is started anew takes less,
+// and its containers go on meanwhile.
+const runtimePatience = 30 * time.Second
+
+// silent completes the facts while the runtime does not answer: with what it
+// said last, or, after runtimePatience, with the reason.
+func (r *Reporter) silent(f Facts, reason string) Facts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered == nil || f.Now.Sub(r.answered.Now) >= runtimePatience {
+		f.NotReady = append(f.NotReady, reason)
+		return f
+	}
+	f.NotReady, f.Handlers, f.Features, f.Images = r.answered.NotReady, r.answered.Handlers, r.answered.Features, r.answered.Images
+	return f
 }
 
 // lease renews the node's Lease four times in its duration.
