@@ -25,7 +25,7 @@ inputs() {
 	{
 		go version
 		go env GOARCH
-		find "$here" "$root/examples/frontend" -type f | LC_ALL=C sort | xargs sha256sum
+		(cd "$root" && find bundle examples/frontend -type f | LC_ALL=C sort | xargs sha256sum)
 		sha256sum /bin/busybox "$(shell)"
 	} | sha256sum | cut -d' ' -f1
 }

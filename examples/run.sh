@@ -26,6 +26,7 @@ fi
 pod=$("${kubectl[@]}" get pods -l app=frontend -o 'jsonpath={.items[0].metadata.name}')
 image=$("${kubectl[@]}" get rc frontend -o 'jsonpath={.spec.template.spec.containers[0].image}')
 say="kubectl --context=$name"
+if [ "$kubeconfig" != "$HOME/.kube/config" ]; then say+=" --kubeconfig=$kubeconfig"; fi
 if [ "${kubectl[0]}" = "$coracle" ]; then say="bin/coracle $say"; fi
 cat <<EOT
 
@@ -35,6 +36,6 @@ Try next:
   $say exec $pod -- wget -qO- http://frontend
   $say scale rc frontend --replicas=5
   $say create deployment web --image=$image
-  bin/coracle status
-  make down
+  bin/coracle status --name=$name
+  bin/coracle down --name=$name
 EOT

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -194,13 +196,44 @@ func replaceOwned(path string, content []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// maxKubeconfig is the largest kubeconfig that is read.
+const maxKubeconfig = 16 << 20
+
+// loadOrEmpty reads a kubeconfig; one that is not there is empty. It does not
+// wait for pipes and the like, since all clusters of the machine wait for it.
 func loadOrEmpty(file string) (*clientcmdapi.Config, error) {
-	config, err := clientcmd.LoadFromFile(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return clientcmdapi.NewConfig(), nil
 	}
 	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxKubeconfig {
+		return nil, fmt.Errorf("%s is not a kubeconfig (%s, %d bytes): name another file with --kubeconfig", file, info.Mode().Type(), info.Size())
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxKubeconfig))
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.Load(content)
+	if err != nil {
 		return nil, fmt.Errorf("%s is not a kubeconfig (%w): mend it, or name another file with --kubeconfig", file, err)
+	}
+	empty := clientcmdapi.NewConfig()
+	if config.Clusters == nil {
+		config.Clusters = empty.Clusters
+	}
+	if config.AuthInfos == nil {
+		config.AuthInfos = empty.AuthInfos
+	}
+	if config.Contexts == nil {
+		config.Contexts = empty.Contexts
 	}
 	return config, nil
 }

@@ -78,6 +78,18 @@ func TestMergeContextClosesTheFile(t *testing.T) {
 }
 
 // Only what was made for the context goes with it.
+// A pipe in the place of a kubeconfig must not hold up every cluster of the
+// machine.
+func TestMergeContextDoesNotWaitForPipes(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "config")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MergeContext(t.Context(), pipe, "a", oursNamed("a")); err == nil || !strings.Contains(err.Error(), "not a kubeconfig") {
+		t.Errorf("%v, want that it is not a kubeconfig", err)
+	}
+}
+
 func TestRemoveContextLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kube", "sub", "config")
