@@ -89,8 +89,12 @@ func Report(ctx context.Context, condition string, err error) {
 
 // Note records a panic that the component that ctx belongs to has survived,
 // as one over a single key: it is logged with its stack and counted. Errors
-// that are no panics are ignored.
+// that are no panics are ignored; none costs nothing, for it follows each
+// notification of each listener.
 func Note(ctx context.Context, err error) {
+	if err == nil {
+		return
+	}
 	m := &member{group: NewGroup(Options{})}
 	if s := scopeOf(ctx); s != nil && s.member != nil {
 		m = s.member

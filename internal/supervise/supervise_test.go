@@ -247,3 +247,11 @@ func TestRunWaitsForAllAndReturnsTheFirstFailure(t *testing.T) {
 		}
 	})
 }
+
+// TestNoteOfNothingIsFree: informers note the outcome of every notification.
+func TestNoteOfNothingIsFree(t *testing.T) {
+	ctx := t.Context()
+	if allocations := testing.AllocsPerRun(100, func() { supervise.Note(ctx, nil) }); allocations > 0 {
+		t.Errorf("%v allocations, want none", allocations)
+	}
+}
