@@ -59,12 +59,16 @@ profile: build bundle
 	mv profile.pgo cmd/coracle/default.pgo
 
 # For as long as SOAK says each: the history test with random seeds, and all
-# attacks on one control plane, whose memory stays flat; then 200 kills.
+# attacks on one control plane, whose memory stays flat; then 200 kills, and
+# the loads on memory at full size: 10,000 watches, 5,000 pods, and 100,000
+# objects that 100 clients list at once.
 SOAK ?= 10m
 soak: build bundle packages
 	$(GO) test ./test/history -run 'TestSoak$$' -v -count=1 -timeout 0 -history.soak=$(SOAK)
 	$(GO) test ./test/attack -run 'TestSoak$$' -v -count=1 -timeout 0 -attack.soak=$(SOAK)
 	$(GO) test ./test/attack -run 'TestKillProcessesAtRandom$$' -v -count=1 -timeout 0 -attack.kills=200
+	CORACLE_MEMORY_FULL=1 $(GO) test ./test/attack -v -count=1 -timeout 0 -parallel 1 \
+		-run '^(TestThousandsOfWatches|TestThousandsOfPodsCreatedAndDeleted|TestHundredClientsListEverything|TestWatchersThatNeverRead)$$'
 
 generate:
 	@tools/generate.sh
