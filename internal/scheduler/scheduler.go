@@ -12,7 +12,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -21,8 +20,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -59,7 +56,7 @@ type Scheduler struct {
 	cache   *clusterCache
 	queue   *queue
 	random  *rand.Rand
-	events  events.EventRecorder
+	events  *recorder
 	metrics *Metrics
 	gated   sync.Map // the UIDs of the pods that wait for their gates
 	start   int      // where the search for nodes goes on
@@ -82,6 +79,7 @@ func New(c Config) *Scheduler {
 	s := &Scheduler{
 		client:  c.Client,
 		name:    name,
+		events:  newRecorder(c.Client.Kubernetes, name),
 		metrics: c.Metrics,
 		profile: &profile{filters: all.Filters(), scores: all.Scores(), observe: func(point string, ok bool, took time.Duration) {
 			c.Metrics.point(point, name, ok, took)
@@ -98,15 +96,11 @@ func New(c Config) *Scheduler {
 
 // Run schedules until ctx ends. It returns once everything it started has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.client.Kubernetes.EventsV1()})
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("record events: %w", err)
-	}
-	defer broadcaster.Shutdown()
-	s.events = broadcaster.NewRecorder(scheme.Scheme, s.name)
-
 	defer s.metrics.show(s)()
-	return supervise.Run(ctx, s.work)
+	return supervise.Run(ctx, func(ctx context.Context) error {
+		supervise.Go(ctx, func() { s.events.run(ctx) })
+		return s.work(ctx)
+	})
 }
 
 // work decides about pod after pod.
