@@ -13,13 +13,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // apply carries out a plan: kill, then sandbox and images side by side, then
@@ -80,7 +80,7 @@ func (w *worker) backOff(pod *v1.Pod, name string, wait plan.Waiting) {
 
 // kills stops the containers of a plan, all at the same time.
 func (w *worker) kills(ctx context.Context, pod *v1.Pod, observed *cri.Pod, kills []plan.Kill) error {
-	group, ctx := contain.Together(ctx)
+	group, ctx := supervise.Together(ctx)
 	for _, kill := range kills {
 		c := observed.FindID(kill.ID)
 		if c == nil {
@@ -118,10 +118,10 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	}
 	images := make([]*runtimeapi.Image, len(p.Start))
 	failures := make([]error, len(p.Start))
-	group := contain.Apart()
+	group := supervise.Apart(ctx)
 	for i, s := range p.Start {
 		group.Go(func() error {
-			failures[i] = contain.Call(func() (err error) {
+			failures[i] = supervise.Call(func() (err error) {
 				images[i], err = w.image(ctx, pod, s.Container, config)
 				return err
 			})

@@ -6,13 +6,13 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // failed logs an error of one part's work and counts it if it was a panic,
 // which is logged with its stack.
 func (k *Kubelet) failed(ctx context.Context, part string, err error, message string, values ...any) {
-	var panicked *contain.Panic
+	var panicked *supervise.Panic
 	if errors.As(err, &panicked) {
 		k.metrics.panics.WithLabelValues(part).Inc()
 		values = append(values, "stack", string(panicked.Stack))
@@ -23,7 +23,7 @@ func (k *Kubelet) failed(ctx context.Context, part string, err error, message st
 // contained does a piece of work that is done again sooner or later. A panic
 // of it ends nothing else.
 func (k *Kubelet) contained(ctx context.Context, part string, work func()) {
-	err := contain.Call(func() error {
+	err := supervise.Call(func() error {
 		work()
 		return nil
 	})

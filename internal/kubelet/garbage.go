@@ -10,11 +10,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -176,7 +176,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 				continue
 			}
 			for _, container := range observed.Running() {
-				err := contain.Call(func() error { return rotator.Rotate(ctx, container.ID, container.LogPath) })
+				err := supervise.Call(func() error { return rotator.Rotate(ctx, container.ID, container.LogPath) })
 				if err != nil {
 					k.failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", container.LogPath)
 				}

@@ -9,11 +9,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // minimumGrace is what every container gets to end by itself, in seconds.
@@ -144,7 +144,7 @@ func (k *Kubelet) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, g
 		}
 	}
 	began := time.Now()
-	group := contain.Apart()
+	group := supervise.Apart(ctx)
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {
 			group.Go(func() error { return k.killContainer(ctx, pod, c, grace, "") })
@@ -164,7 +164,7 @@ func (k *Kubelet) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, g
 			}
 		}
 	}
-	sandboxes := contain.Apart()
+	sandboxes := supervise.Apart(ctx)
 	for _, s := range observed.Sandboxes {
 		if s.Ready || len(s.IPs) > 0 {
 			sandboxes.Go(func() error {

@@ -66,7 +66,7 @@ type Kubelet struct {
 	lost    chan *cri.Summary  // pods that run and that no source knows
 	started time.Time
 
-	background sync.WaitGroup // clean-up beside the workers
+	background supervise.WaitGroup // clean-up beside the workers
 	classes    classes
 	metrics    *metrics
 
@@ -226,9 +226,6 @@ func (k *Kubelet) run(ctx context.Context) error {
 	failed = errors.Join(failed, tasks.Wait())
 	k.background.Wait()
 	k.prober.Wait()
-	if k.objects != nil {
-		k.objects.Wait()
-	}
 	return failed
 }
 

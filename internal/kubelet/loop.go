@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const housekeepingPeriod = 2 * time.Second
@@ -21,7 +21,7 @@ const housekeepingPeriod = 2 * time.Second
 // loop is the one place where workers are made. Every channel it reads stands
 // for one of the kubelet's reasons to act.
 func (k *Kubelet) loop(ctx context.Context) {
-	var workers sync.WaitGroup
+	var workers supervise.WaitGroup
 	defer workers.Wait()
 	ended := make(chan types.UID)
 	housekeeping := time.NewTicker(housekeepingPeriod)
@@ -42,15 +42,13 @@ func (k *Kubelet) loop(ctx context.Context) {
 		k.mu.Lock()
 		k.workers[w.uid] = w
 		k.mu.Unlock()
-		workers.Add(1)
-		go func() {
-			defer workers.Done()
+		workers.Go(ctx, func() {
 			w.run(ctx)
 			select {
 			case ended <- w.uid:
 			case <-ctx.Done():
 			}
-		}()
+		})
 	}
 	for {
 		select {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // How often the runtime is listed while its events flow, and while they do not.
@@ -24,10 +24,10 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
 	connected := make(chan bool, 1)
 	done := make(chan struct{})
-	go func() {
+	supervise.Go(ctx, func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			err := contain.Call(func() error {
+			err := supervise.Call(func() error {
 				return k.runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { tell(connected, true) })
 			})
 			tell(connected, false)
@@ -36,7 +36,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 				pause(ctx, fastRelist)
 			}
 		}
-	}()
+	})
 	var last map[types.UID]*cri.Summary
 	period := time.Duration(0)
 	var listed time.Time
@@ -71,7 +71,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			}
 			listed = began
 			var now map[types.UID]*cri.Summary
-			err := contain.Call(func() (err error) {
+			err := supervise.Call(func() (err error) {
 				now, err = cri.List(ctx, k.runtime)
 				return err
 			})

@@ -78,11 +78,9 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	}
 	k.recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
 	k.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
-	k.background.Add(1)
-	go func() {
-		defer k.background.Done()
+	k.background.Go(ctx, func() {
 		k.contained(ctx, "containers", func() { k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
-	}()
+	})
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}

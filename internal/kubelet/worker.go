@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // worker takes care of one pod in a goroutine of its own:
@@ -217,7 +217,7 @@ func (w *worker) run(ctx context.Context) {
 		began := time.Now()
 		var next time.Duration
 		var done bool
-		err := contain.Call(func() (err error) {
+		err := supervise.Call(func() (err error) {
 			next, done, err = w.step(ctx)
 			return err
 		})

@@ -22,6 +22,11 @@ func Together(ctx context.Context) (*Tasks, context.Context) {
 	return &Tasks{group: group, scope: scopeOf(ctx)}, inner
 }
 
+// Apart returns Tasks that go on when one of them fails.
+func Apart(ctx context.Context) *Tasks {
+	return &Tasks{group: &errgroup.Group{}, scope: scopeOf(ctx)}
+}
+
 // SetLimit bounds how many tasks run at a time. It comes before the first Go.
 func (t *Tasks) SetLimit(n int) { t.group.SetLimit(n) }
 
@@ -50,3 +55,18 @@ func Each(n int, f func(i int) error) []error {
 	calls.Wait()
 	return errs
 }
+
+// WaitGroup waits for goroutines that are begun as by the function Go.
+type WaitGroup struct{ goroutines sync.WaitGroup }
+
+// Go runs f in a goroutine of the component that ctx belongs to.
+func (w *WaitGroup) Go(ctx context.Context, f func()) {
+	w.goroutines.Add(1)
+	Go(ctx, func() {
+		defer w.goroutines.Done()
+		f()
+	})
+}
+
+// Wait returns once all have ended.
+func (w *WaitGroup) Wait() { w.goroutines.Wait() }

@@ -20,7 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // State is what a container is doing.
@@ -143,7 +143,7 @@ func Observe(ctx context.Context, runtime internalapi.RuntimeService, uid types.
 	selector := map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}
 	var sandboxes []*runtimeapi.PodSandbox
 	var containers []*runtimeapi.Container
-	lists, lctx := contain.Together(ctx)
+	lists, lctx := supervise.Together(ctx)
 	lists.Go(func() (err error) {
 		sandboxes, err = runtime.ListPodSandbox(lctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
 		return err
@@ -162,7 +162,7 @@ func describe(ctx context.Context, runtime internalapi.RuntimeService, uid types
 	pod := &Pod{UID: uid}
 	sandboxStatus := make([]*Sandbox, len(sandboxes))
 	containerStatus := make([]*Container, len(containers))
-	details, dctx := contain.Together(ctx)
+	details, dctx := supervise.Together(ctx)
 	details.SetLimit(4)
 	for i, s := range sandboxes {
 		pod.Name, pod.Namespace = s.GetMetadata().GetName(), s.GetMetadata().GetNamespace()

@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Config is what a Reporter works with.
@@ -105,8 +106,8 @@ func (r *Reporter) Node() *v1.Node {
 // Run registers the node and reports until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var beside supervise.WaitGroup
+	defer beside.Wait()
 	for wait := 50 * time.Millisecond; r.config.Register; wait = min(2*wait, 5*time.Second) {
 		err := r.register(ctx)
 		if err == nil {
@@ -118,9 +119,8 @@ func (r *Reporter) Run(ctx context.Context) {
 		log.V(2).Info("The node cannot be registered yet", "node", r.config.Name, "err", err)
 		sleep(ctx, wait)
 	}
-	wg.Add(2)
-	go func() { defer wg.Done(); r.watch(ctx) }()
-	go func() { defer wg.Done(); r.lease(ctx) }()
+	beside.Go(ctx, func() { r.watch(ctx) })
+	beside.Go(ctx, func() { r.lease(ctx) })
 	ticker := time.NewTicker(r.config.UpdateFrequency)
 	defer ticker.Stop()
 	look := firstLook
@@ -216,7 +216,7 @@ func (r *Reporter) register(ctx context.Context) error {
 // watch follows the Node object.
 func (r *Reporter) watch(ctx context.Context) {
 	informer := r.config.Client.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector(metav1.ObjectNameField, r.config.Name))
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { r.seen(ctx, o.(*v1.Node)) },
 		UpdateFunc: func(_, o any) { r.seen(ctx, o.(*v1.Node)) },
 		DeleteFunc: func(any) {
@@ -225,7 +225,10 @@ func (r *Reporter) watch(ctx context.Context) {
 			}
 		},
 	})
-	informer.RunWithContext(ctx)
+	if err != nil {
+		supervise.Fail(ctx, err)
+	}
+	<-ctx.Done()
 }
 
 // seen takes a new version of the Node and passes its pod CIDR to the runtime.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
 )
@@ -34,7 +35,6 @@ type Store struct {
 	ctx     context.Context //nolint:containedctx // set by Start, ends the watches
 	entries map[key]*entry
 	pods    map[types.UID]map[key]bool
-	wg      sync.WaitGroup
 }
 
 type key struct {
@@ -55,15 +55,13 @@ func New(c *client.Client, watch bool, changed func(uid types.UID)) *Store {
 	return &Store{client: c, watch: watch, changed: changed, entries: map[key]*entry{}, pods: map[types.UID]map[key]bool{}}
 }
 
-// Start makes the watches live as long as ctx. It comes before Register.
+// Start makes the watches live as long as ctx, and part of the component that
+// it belongs to. It comes before Register.
 func (s *Store) Start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
 }
-
-// Wait returns when all watches have ended.
-func (s *Store) Wait() { s.wg.Wait() }
 
 // Register watches what the pod refers to, in place of what it referred to before.
 func (s *Store) Register(pod *v1.Pod) {
@@ -120,7 +118,7 @@ func (s *Store) open(k key) *entry {
 			s.changed(uid)
 		}
 	}
-	_, _ = e.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+	_, err := client.Follow(ctx, e.informer, cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(_ any, initial bool) {
 			if !initial {
 				tell()
@@ -133,12 +131,10 @@ func (s *Store) open(k key) *entry {
 		},
 		DeleteFunc: func(any) { tell() },
 	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Watching what a pod refers to failed, it is read each time", "resource", k.resource.Resource, "object", klog.KRef(k.namespace, k.name))
+	}
 	s.entries[k] = e
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		e.informer.RunWithContext(ctx)
-	}()
 	return e
 }
 

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Kind is one of a container's three probes.
@@ -54,7 +54,7 @@ type Prober struct {
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]map[key]*worker
 	counts  map[types.UID]map[Count]int
-	wg      sync.WaitGroup
+	working supervise.WaitGroup
 	ctx     context.Context //nolint:containedctx // set by Run, ends the workers
 }
 
@@ -78,7 +78,7 @@ func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod,
 func (p *Prober) Start(ctx context.Context) { p.ctx = ctx }
 
 // Wait returns when all goroutines have ended.
-func (p *Prober) Wait() { p.wg.Wait() }
+func (p *Prober) Wait() { p.working.Wait() }
 
 // Instance is one running container of a pod.
 type Instance struct {
@@ -126,8 +126,7 @@ func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(
 					continue
 				}
 			}
-			p.wg.Add(1)
-			go w.run(ctx)
+			p.working.Go(ctx, func() { w.run(ctx) })
 		}
 	}
 	for k, w := range have {
@@ -203,7 +202,6 @@ type worker struct {
 }
 
 func (w *worker) run(ctx context.Context) {
-	defer w.prober.wg.Done()
 	defer w.cancel()
 	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
 	delay := time.Until(w.started.Add(time.Duration(w.probe.InitialDelaySeconds) * time.Second))
@@ -255,11 +253,11 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 	for range attempts {
 		var ok bool
 		var output string
-		err := contain.Call(func() (err error) {
+		err := supervise.Call(func() (err error) {
 			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
 			return err
 		})
-		if panicked := new(contain.Panic); errors.As(err, &panicked) && w.prober.Panicked != nil {
+		if panicked := new(supervise.Panic); errors.As(err, &panicked) && w.prober.Panicked != nil {
 			w.prober.Panicked(ctx, err)
 		}
 		if ctx.Err() != nil {

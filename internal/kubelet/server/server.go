@@ -18,7 +18,6 @@ import (
 	"net/http/pprof"
 	"net/url"
 	"strconv"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -31,6 +30,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // ErrNotFound says that there is no such pod or container on the node.
@@ -112,15 +112,13 @@ func (s *Server) Run(ctx context.Context) {
 	secure := httpserver.New(s.guard(s.Handler()), &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12})
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
 	health := httpserver.New(s.healthHandler(), nil)
-	var wg sync.WaitGroup
+	var serving supervise.WaitGroup
 	serve := func(f func() error, address net.Addr) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		serving.Go(ctx, func() {
 			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				klog.FromContext(ctx).Error(err, "The kubelet's server ended", "address", address)
 			}
-		}()
+		})
 	}
 	serve(func() error { return secure.ServeTLS(httpserver.NewDoor(s.secure), "", "") }, s.secure.Addr())
 	if s.healthz != nil {
@@ -129,7 +127,7 @@ func (s *Server) Run(ctx context.Context) {
 	<-ctx.Done()
 	_ = secure.Close()
 	_ = health.Close()
-	wg.Wait()
+	serving.Wait()
 }
 
 func (s *Server) healthHandler() http.Handler {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The names of the sources, as the annotation kubernetes.io/config.source has them.
@@ -70,7 +71,7 @@ func send(ctx context.Context, updates chan<- Update, u Update) {
 // API feeds the pods bound to the node until ctx ends.
 func API(ctx context.Context, c *client.Client, nodeName string, updates chan<- Update) {
 	informer := c.Watch(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName))
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	synced, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { send(ctx, updates, Update{Source: APIName, Pod: object.(*v1.Pod)}) },
 		UpdateFunc: func(before, after any) {
 			old, pod := before.(*v1.Pod), after.(*v1.Pod)
@@ -89,17 +90,13 @@ func API(ctx context.Context, c *client.Client, nodeName string, updates chan<- 
 		},
 	})
 	if err != nil {
+		supervise.Fail(ctx, err)
 		return
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		informer.RunWithContext(ctx)
-	}()
-	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+	if cache.WaitFor(ctx, "", synced) {
 		send(ctx, updates, Update{Source: APIName, Ready: true})
 	}
-	<-done
+	<-ctx.Done()
 }
 
 // decode reads the pods of one manifest: a Pod, a PodList, or several

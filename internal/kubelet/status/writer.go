@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/contain"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Writer writes pods' statuses. A status is written at once; while a write
@@ -33,7 +33,7 @@ type Writer struct {
 	mu      sync.Mutex // guards entries and closed
 	entries map[types.UID]*entry
 	closed  bool
-	wg      sync.WaitGroup
+	writing supervise.WaitGroup
 }
 
 type entry struct {
@@ -57,7 +57,7 @@ func (w *Writer) Run(ctx context.Context) {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
-	w.wg.Wait()
+	w.writing.Wait()
 }
 
 // Known tells the writer of the newest object of the API server's.
@@ -123,13 +123,11 @@ func (w *Writer) kick(ctx context.Context, uid types.UID, e *entry) {
 		return
 	}
 	e.inFlight = true
-	w.wg.Add(1)
-	go w.drain(ctx, uid, e)
+	w.writing.Go(ctx, func() { w.drain(ctx, uid, e) })
 }
 
 // drain writes until nothing is left to write.
 func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
-	defer w.wg.Done()
 	log := klog.FromContext(ctx)
 	for {
 		w.mu.Lock()
@@ -145,11 +143,11 @@ func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
 		var err error
 		written := pod
 		if dirty {
-			err = contain.Call(func() (err error) {
+			err = supervise.Call(func() (err error) {
 				written, err = w.patch(ctx, pod, status)
 				return err
 			})
-			if panicked := new(contain.Panic); errors.As(err, &panicked) && w.Panicked != nil {
+			if panicked := new(supervise.Panic); errors.As(err, &panicked) && w.Panicked != nil {
 				w.Panicked(ctx, err)
 			}
 		}
