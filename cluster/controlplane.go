@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -162,6 +163,9 @@ func (p *ControlPlane) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	p.group.Wait()
+	if closer, ok := s.(io.Closer); ok {
+		_ = closer.Close() // what it would tell nobody waits for any more
+	}
 	return ignoreCanceled(context.Cause(ctx))
 }
 
@@ -177,10 +181,7 @@ func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 		if err != nil {
 			return nil, fmt.Errorf("reach etcd: %w", err)
 		}
-		p.group.Go(ctx, "etcd", func(ctx context.Context) error {
-			<-ctx.Done()
-			return external.Close()
-		})
+		p.group.Go(ctx, "etcd", external.Run)
 		return external, nil
 	}
 	if p.etcd.Shared() {
@@ -188,7 +189,7 @@ func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 	}
 	embedded, err := etcd.Embed(p.log.Context(ctx, "etcd"), p.etcd.Config)
 	if err != nil {
-		return nil, fmt.Errorf("start etcd in %s: %w", p.etcd.Dir, err)
+		return nil, err
 	}
 	p.options.Progress("etcd is up")
 	p.group.Go(ctx, "etcd", func(ctx context.Context) error {

@@ -88,6 +88,8 @@ func storeError(err error, verb string, gr schema.GroupResource, name string) er
 		return apierrors.NewAlreadyExists(gr, name)
 	case errors.Is(err, store.ErrConflict):
 		return errModified(gr, name)
+	case errors.Is(err, store.ErrFull):
+		return apierrors.NewInternalError(err) // trying again is of no use, and the reason is
 	case errors.Is(err, store.ErrUnavailable):
 		return apierrors.NewServerTimeout(gr, verb, 2)
 	case errors.Is(err, watchcache.ErrRemoved):

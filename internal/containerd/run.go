@@ -24,6 +24,8 @@ const (
 	// adoptPatience is how long a containerd that was found running may take
 	// to answer.
 	adoptPatience = 5 * time.Second
+	// condition is shown from the end of a containerd until another answers.
+	condition = "Ended"
 )
 
 // Run starts containerd, or adopts the one that a killed predecessor of this
@@ -52,12 +54,13 @@ func (r *Runtime) Run(ctx context.Context) error {
 			}
 			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.configFile())
 		}
-		if !announced {
-			announced = r.awaitReady(ctx, current)
-			if announced {
+		if r.awaitReady(ctx, current, !announced) {
+			supervise.Report(ctx, condition, nil)
+			if !announced {
 				log.Info("Container runtime is ready", "endpoint", r.Endpoint(), "took", time.Since(started).Round(time.Millisecond))
 				r.answered.Do(func() { close(r.ready) })
 			}
+			announced = true
 		}
 		select {
 		case <-ctx.Done():
@@ -72,7 +75,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 		if time.Since(started) > stableAfter {
 			backoff = firstBackoff
 		}
-		log.Error(nil, "containerd ended; starting it again", "in", backoff, "log", r.LogFile(), "last", lastLine(r.LogFile()))
+		last := lastLine(r.LogFile())
+		supervise.Report(ctx, condition, fmt.Errorf("containerd ended and is started again, see %s: %s", r.LogFile(), last))
+		log.Error(nil, "containerd ended; starting it again", "in", backoff, "log", r.LogFile(), "last", last)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -144,9 +149,9 @@ func sameProgram(pid int, path string) bool {
 	return err == nil && os.SameFile(running, wanted)
 }
 
-// awaitReady returns true when the CRI answers and the bundled images are
-// loaded, false when the process or ctx ended first.
-func (r *Runtime) awaitReady(ctx context.Context, p *process) bool {
+// awaitReady returns true when the CRI answers and, with images, the bundled
+// ones are loaded, false when the process or ctx ended first.
+func (r *Runtime) awaitReady(ctx context.Context, p *process, images bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	supervise.Go(ctx, func() {
@@ -161,6 +166,9 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process) bool {
 		return false
 	}
 	defer func() { _ = cri.Close() }()
+	if !images {
+		return true
+	}
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := r.loadImages(ctx, cri)
 		if err == nil {

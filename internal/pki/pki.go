@@ -23,6 +23,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,6 +33,8 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -195,13 +198,19 @@ func (d *Directory) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C():
-			d.check(klog.FromContext(ctx))
+			supervise.Report(ctx, "Certificates", d.check(klog.FromContext(ctx)))
 			timer.Reset(checkPeriod)
 		}
 	}
 }
 
-func (d *Directory) check(log klog.Logger) {
+// check renews what is due and returns what it could not look after.
+func (d *Directory) check(log klog.Logger) error {
+	var failures []error
+	failed := func(err error, what string, values ...any) {
+		log.Error(err, what+", trying again", values...)
+		failures = append(failures, fmt.Errorf("%s (%v): %w", what, values[len(values)-1], err))
+	}
 	now := d.clock.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,33 +220,34 @@ func (d *Directory) check(log klog.Logger) {
 	}
 	for _, a := range authorities {
 		if renewed, err := a.renew(now); err != nil {
-			log.Error(err, "Cannot renew the authority, trying again", "authority", a.base)
+			failed(err, "Cannot renew the authority", "authority", a.base)
 		} else if renewed {
 			log.Info("Renewed the authority under its own key", "authority", a.base, "notAfter", a.Certificate().NotAfter)
 		}
 	}
 	if err := d.tokenKeys.reload(); err != nil {
-		log.Error(err, "Cannot read the replaced token keys, keeping the former ones")
+		failed(err, "Cannot read the replaced token keys, keeping the former ones", "directory", d.path)
 	}
 	unlock, err := lockDirectory(d.path)
 	if err != nil {
-		log.Error(err, "Cannot look after the certificates, trying again", "directory", d.path)
-		return
+		failed(err, "Cannot look after the certificates", "directory", d.path)
+		return errors.Join(failures...)
 	}
 	defer unlock()
 	for _, path := range d.copies {
 		if err := d.publish(path); err != nil {
-			log.Error(err, "Cannot write the authority's certificate, trying again", "file", path)
+			failed(err, "Cannot write the authority's certificate", "file", path)
 		}
 	}
 	for name, c := range d.certificates {
 		changed, err := c.check(now)
 		if err != nil {
-			log.Error(err, "Cannot renew the certificate, trying again", "certificate", name)
+			failed(err, "Cannot renew the certificate", "certificate", name)
 		} else if changed {
 			log.Info("Certificate renewed", "certificate", name, "notAfter", c.Leaf().NotAfter)
 		}
 	}
+	return errors.Join(failures...)
 }
 
 // due says whether a certificate is in the last third of its life.

@@ -32,6 +32,9 @@ var (
 	// ErrUnavailable says that the store cannot answer now. A write that fails
 	// with it may or may not have happened.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrFull says that there is no room for what was to be written, which was
+	// not. It is an ErrUnavailable too.
+	ErrFull = errors.New("store full")
 )
 
 // KeyValue is one key at one revision. Value must not be changed.

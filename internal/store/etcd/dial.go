@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Endpoints says where an external etcd cluster is and who we are to it. The
@@ -71,6 +74,35 @@ func Dial(e Endpoints, logger klog.Logger) (*External, error) {
 		return nil, fmt.Errorf("etcd: connect to %v: %w", e.URLs, err)
 	}
 	return &External{Store: newStore(clientv3.RetryKVClient(client), client), client: client}, nil
+}
+
+// How often the cluster is asked whether it answers, and how long it may take.
+const (
+	askEvery    = 5 * time.Second
+	askPatience = 3 * time.Second
+)
+
+// Run reports, until ctx ends, whether the cluster answers.
+func (e *External) Run(ctx context.Context) error {
+	ticker := time.NewTicker(askEvery)
+	defer ticker.Stop()
+	for {
+		supervise.Report(ctx, "Unreachable", e.ask(ctx))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (e *External) ask(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	if _, err := e.CurrentRevision(bounded); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("etcd at %s does not answer: %w", strings.Join(e.client.Endpoints(), ","), err)
+	}
+	return nil
 }
 
 // Close ends the connection.

@@ -17,6 +17,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Config of an etcd inside this process. Only Dir is needed for a single one.
@@ -74,6 +76,7 @@ type Embedded struct {
 	quota  int64
 	poke   chan struct{} // the quota was hit
 	ends   fatal         // etcd cannot go on
+	room   *room
 }
 
 // Embed starts an etcd and returns once it can answer. Run must follow.
@@ -89,7 +92,7 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	}
 	server, err := start(ec, ends)
 	if err != nil {
-		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, becauseFull(config.Dir, statDisk, err))
 	}
 	if err := os.Chmod(config.socket(), 0o700); err != nil {
 		server.Close()
@@ -101,8 +104,8 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	client := v3client.New(server.Server)
-	kv := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server))
-	e.Store, e.client = newStore(kv, client), client
+	e.room = newRoom(adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server)), config.Dir, statDisk)
+	e.Store, e.client = newStore(e.room, client), client
 	e.Store.full = func() {
 		select {
 		case e.poke <- struct{}{}:
@@ -240,12 +243,10 @@ func setURLs(listen, advertise *[]url.URL, text string) error {
 func (e *Embedded) Run(ctx context.Context) (err error) {
 	defer func() { e.close(err != nil) }()
 	maintenance, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		e.maintain(maintenance)
-	}()
-	defer func() { <-done }()
+	var beside supervise.WaitGroup
+	beside.Go(maintenance, func() { e.maintain(maintenance) })
+	beside.Go(maintenance, func() { e.room.report(maintenance) })
+	defer beside.Wait()
 	defer cancel()
 	select {
 	case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -26,7 +27,9 @@ func (s *Store) translate(ctx context.Context, err error) error {
 		return store.ErrFutureRevision
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		s.full()
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w: %w", store.ErrFull, store.ErrUnavailable, err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: %w: %w", store.ErrFull, store.ErrUnavailable, err)
 	}
 	if unavailable(err) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

@@ -8,6 +8,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // maintainEvery is how often the database is looked at.
@@ -87,7 +89,8 @@ func (e *Embedded) maintain(ctx context.Context) {
 			poke = nil
 			pause.Reset(reclaimPause)
 		}
-		if err := e.maintainOnce(ctx, logger, quiet); err != nil && ctx.Err() == nil {
+		err := e.maintainOnce(ctx, logger, quiet)
+		if err != nil && ctx.Err() == nil {
 			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
 		}
 		if quiet && last-released > pagesWrites {
@@ -102,13 +105,23 @@ func (e *Embedded) maintain(ctx context.Context) {
 // revision is how many writes there have been.
 func (e *Embedded) revision() int64 { return e.server.Server.KV().Rev() }
 
+// refuses says why etcd refuses writes, if it does.
+func (s sizes) refuses() error {
+	if !s.alarm {
+		return nil
+	}
+	return fmt.Errorf("the database is full and refuses writes (NOSPACE): %d MiB of at most %d MiB; delete what is not needed", s.file>>20, s.quota>>20)
+}
+
 func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger, quiet bool) error {
+	const condition = "NoSpace"
 	before, err := e.sizes(ctx)
 	if err != nil {
 		return err
 	}
 	before.quiet = quiet
 	what := decide(before)
+	supervise.Report(ctx, condition, before.refuses())
 	if what == nothing {
 		return nil
 	}
@@ -127,7 +140,10 @@ func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger, quiet b
 	}
 	logger.Info("Defragmented etcd's database", "bytesBefore", before.file, "bytesAfter", after.file)
 	if what == reclaim && after.file < after.quota {
-		return e.disarm(ctx)
+		if err := e.disarm(ctx); err != nil {
+			return err
+		}
+		supervise.Report(ctx, condition, nil)
 	}
 	return nil
 }

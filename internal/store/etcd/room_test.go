@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// taker is an etcd that takes everything.
+type taker struct {
+	pb.KVClient
+	taken atomic.Int64
+}
+
+func (k *taker) Txn(context.Context, *pb.TxnRequest, ...grpc.CallOption) (*pb.TxnResponse, error) {
+	k.taken.Add(1)
+	return &pb.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: k.taken.Load()}}, nil
+}
+
+func (k *taker) Range(context.Context, *pb.RangeRequest, ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 7}}, nil
+}
+
+func conditions(g *supervise.Group) []supervise.Condition {
+	status, _ := g.Status()
+	return status.Components[0].Conditions
+}
+
+// Writes end before the disk does, and go on once there is room; reads and
+// deletions are always taken.
+func TestADiskThatIsNearlyFullTakesNoWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		var free atomic.Uint64
+		free.Store(500 * mib)
+		etcd := &taker{}
+		r := newRoom(etcd, "/data", func(string) (uint64, uint64, error) { return 10000 * mib, free.Load(), nil })
+		s := newStore(r, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "etcd", func(ctx context.Context) error { r.report(ctx); return nil })
+		create := func() error {
+			_, err := s.Create(ctx, "/a", []byte("b"), 0)
+			return err
+		}
+		if err := create(); err != nil {
+			t.Fatal(err)
+		}
+		free.Store(95 * mib)
+		time.Sleep(lookEvery)
+		err := create()
+		if !errors.Is(err, store.ErrFull) || !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("a write to a full disk: %v", err)
+		}
+		for _, want := range []string{"no space left on device", "95 MiB", "/data", "96 MiB"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		synctest.Wait()
+		if c := conditions(g); len(c) != 1 || c[0].Name != "DiskFull" || !strings.Contains(c[0].Message, "/data") {
+			t.Errorf("conditions are %+v", c)
+		}
+		if _, err := s.Delete(ctx, "/a", 1); err != nil {
+			t.Errorf("a deletion: %v", err)
+		}
+		if _, err := s.CurrentRevision(ctx); err != nil {
+			t.Errorf("a read: %v", err)
+		}
+		free.Store(100 * mib)
+		time.Sleep(2 * fullLookEvery)
+		if create() == nil {
+			t.Error("hardly more room ends the refusal")
+		}
+		free.Store(200 * mib)
+		time.Sleep(2 * fullLookEvery)
+		if err := create(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if c := conditions(g); len(c) != 0 {
+			t.Errorf("conditions are %+v", c)
+		}
+		cancel()
+		g.Wait()
+	})
+}
+
+func TestSmallDisksKeepALittleFree(t *testing.T) {
+	const mib = 1 << 20
+	r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) { return 200 * mib, 21 * mib, nil })
+	if err := r.look(0); err != nil {
+		t.Error(err)
+	}
+	r.disk = func(string) (uint64, uint64, error) { return 200 * mib, 19 * mib, nil }
+	if r.look(0) == nil {
+		t.Error("nothing is kept free")
+	}
+	r.disk = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no such folder") }
+	r = newRoom(&taker{}, "/data", r.disk)
+	if err := r.look(0); err != nil {
+		t.Errorf("a disk that cannot be asked: %v", err)
+	}
+}
+
+func TestWhyEtcdCannotStartOnAFullDisk(t *testing.T) {
+	broken := errors.New("failed to repair WAL")
+	full := func(string) (uint64, uint64, error) { return 1 << 30, 0, nil }
+	if err := becauseFull("/data", full, broken); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	roomy := func(string) (uint64, uint64, error) { return 1 << 30, 1 << 29, nil }
+	if err := becauseFull("/data", roomy, broken); err != broken {
+		t.Errorf("got %v", err)
+	}
+}
