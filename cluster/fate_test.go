@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,11 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/controller/leader"
+	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	machine "github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
@@ -114,7 +120,29 @@ func startFragileWith(t *testing.T, configure func(*ControlPlane)) *fragile {
 	f.kube = c.Client()
 	dns := component.NewDNS()
 	dns.Addresses, dns.Port, dns.NodeName, dns.ClusterDNS = []string{"127.0.0.1"}, freePort(t), "n1", nil
+	runtime, disk, groups := fake.New(), &files.Memory{}, &cgroup.Memory{}
+	node := &Node{options: c.options, kubelet: component.NewKubelet(), ready: make(chan struct{})}
+	node.kubelet.NodeName = "n1"
 	for name, run := range map[string]func(context.Context) error{
+		"podnet": c.servers.with(node.follow),
+		"kubelet": c.servers.with(func(ctx context.Context, p client.Provider) error {
+			own, err := node.own(p)
+			if err != nil {
+				return err
+			}
+			config := kubelet.Config{
+				NodeName: "n1", NodeIPs: []net.IP{net.IPv4(192, 0, 2, 1)}, RootDirectory: "/var/lib/kubelet", Client: own,
+				Runtime: runtime, Images: runtime.Images(), Files: disk, Mounter: disk, Groups: groups,
+				Machine: &machine.Fixed{Resources: v1.ResourceList{
+					v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("500")}},
+			}
+			config.Configuration.EnableServer = new(bool)
+			k, err := kubelet.New(config)
+			if err != nil {
+				return err
+			}
+			return k.Run(ctx)
+		}),
 		"events":             func(ctx context.Context) error { return c.events.run(ctx, f.kube) },
 		"pki":                c.keys.Run,
 		"controller-manager": c.servers.with(c.manager.RunWith),
@@ -172,6 +200,21 @@ func (f *fragile) works(name string) {
 		pods, err := f.kube.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 		return err == nil && len(pods.Items) == 1 && pods.Items[0].Spec.NodeName != ""
 	})
+}
+
+// runs waits until the pod of a deployment is Ready, and returns the id of its
+// container.
+func (f *fragile) runs(name string) (id string) {
+	f.t.Helper()
+	f.within(5*time.Second, "the pod of "+name+" is Ready", func() bool {
+		pods, err := f.kube.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
+		if err != nil || len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 {
+			return false
+		}
+		id = pods.Items[0].Status.ContainerStatuses[0].ContainerID
+		return pods.Items[0].Status.ContainerStatuses[0].Ready
+	})
+	return id
 }
 
 // load writes and reads until it is ended, and returns the names of what was
@@ -232,7 +275,8 @@ func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
 		f := startFragile(t)
 		f.node()
 		f.works("at-first")
-		for _, name := range []string{"controller-manager", "scheduler", "proxy", "dns", "events", "pki"} {
+		first := f.runs("at-first")
+		for _, name := range []string{"controller-manager", "scheduler", "proxy", "dns", "events", "pki", "kubelet", "podnet"} {
 			for fault, fail := range map[string]func(context.Context){
 				"panic": func(context.Context) { panic("injected") },
 				"error": func(ctx context.Context) { supervise.Fail(ctx, errors.New("injected")) },
@@ -246,6 +290,9 @@ func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
 				})
 				f.works(name + "-" + fault)
 				l.end(f)
+				if now := f.runs("at-first"); now != first {
+					t.Errorf("%s of %s: the container %s was replaced by %s", fault, name, first, now)
+				}
 				if len(l.failed) > 0 || len(l.acknowledged) == 0 {
 					t.Errorf("%s of %s: %d writes acknowledged, %d requests failed beside it, such as %v", fault, name, len(l.acknowledged), len(l.failed), l.failed[:min(1, len(l.failed))])
 				}
@@ -302,7 +349,7 @@ func (f *fragile) node() {
 			Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("500")},
 			Conditions:  []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
 		},
-	}, metav1.CreateOptions{}); err != nil {
+	}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) { // by the kubelet
 		f.t.Fatal(err)
 	}
 	f.within(5*time.Second, "the default service account", func() bool {

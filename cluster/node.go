@@ -221,18 +221,10 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 			return nil
 		}
 	}
-	config, err := n.kubelet.Config(ctx, provider)
-	if err != nil {
+	return n.kubelet.RunWith(ctx, provider, func(config *kubelet.Config) (err error) {
+		config.GetCertificate, config.ClientCAs, err = n.access.serving(config.NodeName, config.NodeIPs)
 		return err
-	}
-	if config.GetCertificate, config.ClientCAs, err = n.access.serving(config.NodeName, config.NodeIPs); err != nil {
-		return err
-	}
-	k, err := kubelet.New(config)
-	if err != nil {
-		return err
-	}
-	return k.Run(ctx)
+	})
 }
 
 // follow watches the node's own object: it sets up the pod network once the
@@ -249,7 +241,9 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
 		if n.network != nil && len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
-			if err := n.network.Configure(nd.Spec.PodCIDRs); err != nil {
+			err := n.network.Configure(nd.Spec.PodCIDRs)
+			supervise.Report(ctx, "PodNetwork", err)
+			if err != nil {
 				klog.FromContext(ctx).Error(err, "Setting up the pod network failed; it is tried again with the node's next status")
 			} else {
 				configured = nd.Spec.PodCIDRs

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // outsidePatience is how long a runtime of others may take to answer.
@@ -72,7 +72,7 @@ func removePods(ctx context.Context, endpoint string, uids map[string]bool) erro
 	if err != nil {
 		return fmt.Errorf("list the pods of the runtime at %s: %w", endpoint, err)
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := supervise.Together(ctx)
 	for _, s := range sandboxes {
 		if uids[s.GetLabels()[kubelettypes.KubernetesPodUIDLabel]] {
 			g.Go(func() error { return removeSandbox(ctx, runtime, s) })

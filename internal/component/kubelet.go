@@ -126,67 +126,78 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	config, err := k.Config(ctx, provider)
+	return k.RunWith(ctx, provider, func(config *kubelet.Config) (err error) {
+		if k.Kubeconfig != "" && config.Configuration.Authentication.X509.ClientCAFile == "" {
+			config.ClientCAs, err = authorityOf(k.Kubeconfig)
+		}
+		return err
+	})
+}
+
+// RunWith runs the kubelet with a client of the given provider, nil for static
+// pods only, until ctx ends. complete adds to what it is made from.
+func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider, complete func(*kubelet.Config) error) error {
+	config, provider, err := k.config(ctx, provider)
+	if err == nil {
+		err = complete(&config)
+	}
 	if err != nil {
 		return err
-	}
-	if k.Kubeconfig != "" && config.Configuration.Authentication.X509.ClientCAFile == "" {
-		if config.ClientCAs, err = authorityOf(k.Kubeconfig); err != nil {
-			return err
-		}
 	}
 	kl, err := kubelet.New(config)
 	if err != nil {
 		return err
 	}
-	return kl.Run(ctx)
+	if provider == nil {
+		return kl.Run(ctx)
+	}
+	return together(ctx, provider.Run, kl.Run)
 }
 
 // Validate reports what is wrong with the flags and the file of --config.
 func (k *Kubelet) Validate() error {
-	_, err := k.Config(context.Background(), nil)
+	_, _, err := k.config(context.Background(), nil)
 	return err
 }
 
-// Config works out what a kubelet is made from.
-func (k *Kubelet) Config(ctx context.Context, provider client.Provider) (kubelet.Config, error) {
+// config works out what a kubelet is made from, and the provider of its client.
+func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet.Config, client.Provider, error) {
 	counts := newCounts(ctx)
 	if provider != nil {
 		var err error
 		if provider, err = counts.of(provider); err != nil {
-			return kubelet.Config{}, err
+			return kubelet.Config{}, nil, err
 		}
 	}
 	configuration, err := k.merged()
 	if err != nil {
-		return kubelet.Config{}, err
+		return kubelet.Config{}, nil, err
 	}
 	name, err := hostName(k.NodeName)
 	if err != nil {
-		return kubelet.Config{}, err
+		return kubelet.Config{}, nil, err
 	}
 	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration, Metrics: counts.Registry, ReservedPorts: k.ReservedPorts}
 	for _, s := range k.NodeIPs {
 		ip := net.ParseIP(s)
 		if ip == nil {
-			return c, fmt.Errorf("--node-ip=%s: not an IP address", s)
+			return c, nil, fmt.Errorf("--node-ip=%s: not an IP address", s)
 		}
 		c.NodeIPs = append(c.NodeIPs, ip)
 	}
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
 		if err != nil {
-			return c, err
+			return c, nil, err
 		}
 		c.Configuration.RegisterWithTaints = append(c.Configuration.RegisterWithTaints, taint)
 	}
 	if provider != nil {
 		if c.Client, err = provider.As("system:node:"+name, "system:nodes", "system:authenticated"); err != nil {
-			return c, err
+			return c, nil, err
 		}
-		c.Informers = provider.Run
 	}
-	return c, nil
+	return c, provider, nil
 }
 
 // merged lays the configuration file over the defaults, and over both the

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -28,8 +27,6 @@ type Config struct {
 	// Client is the node's own identity (system:node:NAME). Nil runs static
 	// pods only.
 	Client *client.Client
-	// Informers runs those of Client until its context ends; nil if others do.
-	Informers func(ctx context.Context) error
 	// NodeName is the name of the Node object, Hostname that of the machine.
 	NodeName string
 	Hostname string // default: NodeName

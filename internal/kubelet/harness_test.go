@@ -114,7 +114,7 @@ func (b *bench) start() {
 	off := false
 	config := Config{
 		NodeName: nodeName, NodeIPs: []net.IP{net.IPv4(192, 0, 2, 1)}, RootDirectory: "/var/lib/kubelet",
-		Client: &client.Client{Kubernetes: b.api, Informers: shared, Watch: watcher(b.api)}, Informers: shared.Run,
+		Client:  &client.Client{Kubernetes: b.api, Informers: shared, Watch: watcher(b.api)},
 		Runtime: b.runtime, Images: b.runtime.Images(), Files: b.files, Mounter: b.files, Groups: b.groups,
 		Machine: &node.Fixed{Resources: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("110")}},
@@ -129,6 +129,7 @@ func (b *bench) start() {
 		b.t.Fatal(err)
 	}
 	var wg sync.WaitGroup
+	wg.Go(func() { _ = shared.Run(ctx) })
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
@@ -139,7 +140,6 @@ func (b *bench) start() {
 	b.stop = func() {
 		cancel()
 		wg.Wait()
-		shared.Shutdown()
 	}
 	synctest.Wait()
 }

@@ -195,9 +195,6 @@ func (k *Kubelet) run(ctx context.Context) error {
 		k.objects.Start(ctx)
 		services := k.config.Client.Informers.Core().V1().Services()
 		k.services, k.servicesOK = services.Lister(), services.Informer().HasSynced
-		if k.config.Informers != nil {
-			tasks.Go(func() error { return k.config.Informers(ctx) })
-		}
 		run(k.writer.Run)
 		run(k.node.Run)
 	}
