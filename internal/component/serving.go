@@ -5,9 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -80,7 +82,7 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	announce(config, verified(access.clients))
-	server := httpserver.New(access.guard(s.handlers(component, flags, c)), config)
+	server := httpserver.New(access.guard(s.handlers(ctx, component, flags, c)), config)
 	return together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
@@ -91,12 +93,16 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 	})
 }
 
-func (s *Serving) handlers(component string, flags flagValues, c *counts) http.Handler {
+func (s *Serving) handlers(ctx context.Context, component string, flags flagValues, c *counts) http.Handler {
 	handlers := map[string]http.Handler{"/metrics": c.Handler(), "/metrics/slis": c.checks.Handler()}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
-		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c.checks.Observe(kind, "ping", nil)
-			_, _ = io.WriteString(w, "ok")
+			checks := []health.Check{health.Ping()}
+			if kind != "livez" { // a part that fails is started again as often as the whole would be
+				checks = append(checks, parts(ctx)...)
+			}
+			health.Handler("/"+kind, checks...).ServeHTTP(w, r)
 		})
 	}
 	if s.Profiling {
@@ -108,6 +114,16 @@ func (s *Serving) handlers(component string, flags flagValues, c *counts) http.H
 		mux.Handle(path, handler)
 	}
 	return mux
+}
+
+// parts are checks of the parts of the component that ctx belongs to.
+func parts(ctx context.Context) []health.Check {
+	failing := supervise.Failing(ctx)
+	var checks []health.Check
+	for _, name := range slices.Sorted(maps.Keys(failing)) {
+		checks = append(checks, health.Check{Name: name, Run: func(context.Context) error { return failing[name] }})
+	}
+	return checks
 }
 
 // certificate is what to serve with. One of the component's own is made when

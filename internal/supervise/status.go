@@ -3,7 +3,9 @@ package supervise
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -100,4 +102,31 @@ func Note(ctx context.Context, err error) {
 		m = s.member
 	}
 	m.note(klog.FromContext(ctx), err)
+}
+
+// failing is the back-off from which on a part is said to fail: it has been
+// started again several times by then.
+const failing = lastDelay / 2
+
+// Failing returns the parts of the component that ctx belongs to, and of each
+// why it ended, if it has been failing for a while; else nil.
+func Failing(ctx context.Context) map[string]error {
+	s := scopeOf(ctx)
+	if s == nil || s.member == nil {
+		return nil
+	}
+	own := s.member.state.Name
+	status, _ := s.member.group.Status()
+	parts := map[string]error{}
+	for _, c := range status.Components {
+		part, ok := strings.CutPrefix(c.Name, own+"/")
+		if !ok {
+			continue
+		}
+		parts[part] = nil
+		if c.Phase == BackOff && c.NextStart.Sub(c.Since) >= failing {
+			parts[part] = errors.New(c.LastError)
+		}
+	}
+	return parts
 }

@@ -195,6 +195,36 @@ coracle_component_restarts_total{component="manager/deployment"} 2
 	})
 }
 
+func TestAPartThatKeepsFailingIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var inner context.Context
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "manager", func(ctx context.Context) error {
+			inner = ctx
+			supervise.Go(ctx, func() {
+				supervise.Keep(ctx, "job", func(context.Context) error { return errors.New("broken") })
+			})
+			supervise.Keep(ctx, "deployment", func(ctx context.Context) error { <-ctx.Done(); return nil })
+			return nil
+		})
+		synctest.Wait()
+		if f := supervise.Failing(inner); len(f) != 2 || f["job"] != nil || f["deployment"] != nil {
+			t.Errorf("after the first failure: %v", f)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if f := supervise.Failing(inner); f["job"] == nil || f["deployment"] != nil {
+			t.Errorf("after a minute of failures: %v", f)
+		}
+		if f := supervise.Failing(t.Context()); len(f) != 0 {
+			t.Errorf("outside of a component: %v", f)
+		}
+		cancel()
+		g.Wait()
+	})
+}
+
 func TestConditionsAndChangesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

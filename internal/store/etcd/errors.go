@@ -27,15 +27,25 @@ func (s *Store) translate(ctx context.Context, err error) error {
 		return store.ErrFutureRevision
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		s.full()
-		return fmt.Errorf("%w: %w: %w", store.ErrFull, store.ErrUnavailable, err)
+		return noRoom{err}
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%w: %w: %w", store.ErrFull, store.ErrUnavailable, err)
+		return noRoom{err}
 	}
 	if unavailable(err) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return err
 }
+
+// noRoom is a write that was refused for want of room, in the words of who
+// refused it.
+type noRoom struct{ error }
+
+// Is makes it ErrFull and ErrUnavailable.
+func (noRoom) Is(target error) bool { return target == store.ErrFull || target == store.ErrUnavailable }
+
+// Unwrap returns the reason.
+func (e noRoom) Unwrap() error { return e.error }
 
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
