@@ -210,10 +210,9 @@ func (q *request) deleteCollection() error {
 
 func (q *request) deleteAll(p *page, options *metav1.DeleteOptions) error {
 	for _, e := range p.entries {
-		own := options.DeepCopy()
-		g := q.gate(admission.Delete, own, len(own.DryRun) > 0)
+		g := q.gate(admission.Delete, options, len(options.DryRun) > 0)
 		g.nameless = true
-		if _, _, err := q.deleteObject(g, e.Name, own); err != nil && !apierrors.IsNotFound(err) {
+		if _, _, err := q.deleteObject(g, e.Name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

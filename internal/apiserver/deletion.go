@@ -31,8 +31,11 @@ type deletion struct {
 
 // decideDeletion decides what a DELETE does: an object with finalizers waits
 // for them, one of a kind with a grace period for that, others go at once.
-// options' GracePeriodSeconds is filled in as it was applied.
+// options stay what the client sent: a decision on another state of the object
+// begins with them again.
 func decideDeletion(r *resource.Resource, old resource.Object, options *metav1.DeleteOptions, now time.Time) deletion {
+	applied := *options
+	options = &applied
 	if g := options.GracePeriodSeconds; g != nil && *g < 0 {
 		options.GracePeriodSeconds = ptrTo(int64(1))
 	}
@@ -63,7 +66,8 @@ func decideDeletion(r *resource.Resource, old resource.Object, options *metav1.D
 }
 
 // applyGrace sets the deletion time of an object whose kind has a grace
-// period. pending says that it is being deleted and stays as it is.
+// period, and options' GracePeriodSeconds to what was applied. pending says
+// that it is being deleted and stays as it is.
 func applyGrace(r *resource.Resource, obj resource.Object, options *metav1.DeleteOptions, now time.Time) (graceful, pending bool) {
 	if r.GracePeriod == nil {
 		return false, false

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +11,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 )
 
@@ -155,6 +158,40 @@ func TestGracefulDeletion(t *testing.T) {
 	}
 	do(t, s, 200, "DELETE", podsPath+"/web?gracePeriodSeconds=0", "")
 	do(t, s, 404, "GET", podsPath+"/web", "")
+}
+
+// meddler is admission during which something else happens to the object.
+type meddler struct{ meddle func(admission.Attributes) }
+
+func (m meddler) Handles(o admission.Operation) bool { return o == admission.Delete }
+
+func (m meddler) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	m.meddle(a)
+	return nil
+}
+
+// A DELETE that was decided on a pod without a node, which is bound meanwhile,
+// is decided anew: it gives the pod's containers their time.
+func TestDeletionOfWhatIsBoundMeanwhile(t *testing.T) {
+	var s *apiservertest.Server
+	var seen []*int64
+	s = apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Admission = meddler{func(a admission.Attributes) {
+			seen = append(seen, a.GetOperationOptions().(*metav1.DeleteOptions).GracePeriodSeconds)
+			if len(seen) == 1 {
+				do(t, s, 201, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"one"}}`)
+			}
+		}}
+	})
+	do(t, s, 201, "POST", podsPath, podBody)
+	going := do(t, s, 200, "DELETE", podsPath+"/web", "")
+	if grace := going.Metadata.DeletionGracePeriodSeconds; grace == nil || *grace != 30 {
+		t.Errorf("the pod is given %v seconds, want 30", grace)
+	}
+	if len(seen) != 2 || seen[0] != nil || seen[1] != nil {
+		t.Errorf("admission was shown the grace periods %v, want twice what the client sent, nothing", seen)
+	}
+	do(t, s, 200, "GET", podsPath+"/web", "")
 }
 
 func TestBinding(t *testing.T) {
