@@ -3,7 +3,9 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"path"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // TokenIssuer issues the tokens of service accounts. The request's spec is
@@ -38,14 +41,13 @@ func (q *request) serveSubresource() error {
 	if q.sub == nil || q.info.Name == "" || q.endpoint.kind == nil {
 		return errNoSuchResource()
 	}
-	if isConnection(q.sub.Name) {
-		return q.connect()
-	}
 	verb := q.info.Verb
-	if !slices.Contains(q.sub.Verbs, verb) {
+	if q.sub.Name != "proxy" && !slices.Contains(q.sub.Verbs, verb) { // which passes on whatever there is
 		return errMethodNotAllowed()
 	}
 	switch {
+	case isConnection(q.sub.Name):
+		return q.connect()
 	case q.sub.Name == "binding":
 		return q.bind()
 	case q.sub.Name == "eviction":
@@ -81,7 +83,7 @@ func (q *request) connect() error {
 	if q.server.Connect == nil {
 		return apierrors.NewServiceUnavailable("this API server has no connection to the nodes")
 	}
-	if err := q.authorizeUpgrade(); err != nil {
+	if err := q.authorizeAction(); err != nil {
 		return err
 	}
 	options, err := q.server.Connect.Options(&q.info, q.http)
@@ -108,20 +110,41 @@ func (q *request) connect() error {
 	return nil
 }
 
-// authorizeUpgrade asks of a WebSocket, which can only be opened by GET, what
-// other clients are asked for their POST: the right to create.
-func (q *request) authorizeUpgrade() error {
-	switch q.sub.Name {
-	case "exec", "attach", "portforward":
-	default:
-		return nil
-	}
-	if q.info.Resource != "pods" || q.info.Verb != "get" || !isWebSocket(q.http) {
+// authorizeAction asks for the right to create where a container is acted on,
+// by whatever method: to read is not to act, though WebSockets begin by GET.
+func (q *request) authorizeAction() error {
+	if q.info.Verb == "create" || !q.actsOnContainers() {
 		return nil
 	}
 	a := q.attributes()
 	a.Verb = "create"
 	return q.allowed(a)
+}
+
+// actsOnContainers says that a connection may do more in a container than show
+// what is there. Upgraded, a connection to a node can be anything.
+func (q *request) actsOnContainers() bool {
+	switch q.sub.Name {
+	case "exec", "attach", "portforward":
+		return q.server.Features.Enabled("AuthorizePodWebsocketUpgradeCreatePermission")
+	case "proxy":
+		return q.info.Resource == "nodes" && (httpstream.IsUpgradeRequest(q.http) || isKubeletAction(q.info.Parts))
+	}
+	return false
+}
+
+// isKubeletAction says that a proxied path, nodes/NAME/proxy/..., is one by
+// which kubelets act on containers, once it is cleaned.
+func isKubeletAction(parts []string) bool {
+	if len(parts) < 4 {
+		return false
+	}
+	root, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+strings.Join(parts[3:], "/")), "/"), "/")
+	switch strings.ToLower(root) {
+	case "exec", "attach", "portforward", "run", "cri":
+		return true
+	}
+	return false
 }
 
 // decodeAction reads the body of an action as an object of another kind than

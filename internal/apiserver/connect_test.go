@@ -1,0 +1,86 @@
+package apiserver_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/apiserver/connect"
+	"github.com/coracle-io/coracle/internal/feature"
+)
+
+// reached is a connector that lets every request through to an answer of 200.
+type reached struct{ *connect.Connector }
+
+func (reached) Handler(context.Context, *apirequest.RequestInfo, runtime.Object, *http.Request, func(error)) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }), nil
+}
+
+// What acts on a container needs the right to create, by whatever method and
+// path it is asked for: to read is not to act, though WebSockets begin by GET.
+func TestActingNeedsCreate(t *testing.T) {
+	start := func(gates ...string) *apiservertest.Server {
+		return apiservertest.Start(t, func(c *apiserver.Config) {
+			features, err := feature.Parse(gates)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Features = features
+			c.Connect = reached{&connect.Connector{}}
+			c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.GetUser().GetName() == a.GetVerb() || slices.Contains(a.GetUser().GetGroups(), "system:masters") {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "", nil
+			})
+		})
+	}
+	const pod, node = "/api/v1/namespaces/default/pods/web/", "/api/v1/nodes/one/proxy"
+	upgrade := func(protocol string) []string {
+		return []string{"Connection", "keep-alive, Upgrade", "Upgrade", protocol}
+	}
+	for _, test := range []struct {
+		user, method, path string
+		headers            []string
+		gates              []string
+		want               int
+	}{
+		{user: "get", method: "GET", path: pod + "exec?command=id", headers: upgrade("websocket"), want: 403},
+		{user: "get", method: "GET", path: pod + "exec?command=id", headers: upgrade("SPDY/3.1"), want: 403},
+		{user: "get", method: "GET", path: pod + "attach", headers: upgrade("SPDY/3.1"), want: 403},
+		{user: "get", method: "GET", path: pod + "portforward", headers: upgrade("SPDY/3.1, websocket"), want: 403},
+		{user: "update", method: "PUT", path: pod + "exec?command=id", headers: upgrade("SPDY/3.1"), want: 405},
+		{user: "create", method: "POST", path: pod + "exec?command=id", headers: upgrade("SPDY/3.1"), want: 200},
+		{user: "get", method: "GET", path: pod + "exec?command=id", headers: upgrade("websocket"), gates: []string{"AuthorizePodWebsocketUpgradeCreatePermission=false"}, want: 200},
+		{user: "get", method: "GET", path: pod + "log", want: 200},
+		{user: "get", method: "GET", path: pod + "proxy/chat", headers: upgrade("websocket"), want: 200},
+
+		{user: "get", method: "GET", path: node + "/exec/default/web/main?command=id", want: 403},
+		{user: "get", method: "GET", path: node + "/exec/default/web/main?command=id", headers: upgrade("websocket"), want: 403},
+		{user: "get", method: "GET", path: node + "/%65xec/default/web/main", want: 403},
+		{user: "get", method: "GET", path: node + "/metrics/../exec/default/web/main", want: 403},
+		{user: "get", method: "GET", path: node + "/metrics/%2e%2e/attach/default/web/main", want: 403},
+		{user: "get", method: "GET", path: node + "//portForward/default/web", want: 403},
+		{user: "get", method: "GET", path: node + "/run/default/web/main", want: 403},
+		{user: "get", method: "GET", path: node + "/cri/exec/token", want: 403},
+		{user: "update", method: "PUT", path: node + "/exec/default/web/main", want: 403},
+		{user: "get", method: "GET", path: node + "/anything", headers: upgrade("websocket"), want: 403},
+		{user: "get", method: "GET", path: "/api/v1/nodes/https:one:10250/proxy/exec/default/web/main", want: 403},
+		{user: "create", method: "POST", path: node + "/run/default/web/main", want: 200},
+		{user: "get", method: "GET", path: node + "/metrics", want: 200},
+		{user: "get", method: "GET", path: node + "/executions", want: 200},
+	} {
+		s := start(test.gates...)
+		code, body, _ := call(t, s, test.method, test.path, "", append(test.headers, "X-Test-User", test.user)...)
+		if code != test.want {
+			t.Errorf("%s by who may %s, %s %v: %d %s, want %d", test.method, test.user, test.path, test.headers, code, body, test.want)
+		}
+	}
+}
