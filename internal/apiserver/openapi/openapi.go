@@ -11,12 +11,10 @@ package openapi
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha512"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -25,9 +23,7 @@ import (
 	"sync"
 	"time"
 
-	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"github.com/munnerz/goautoneg"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -45,18 +41,6 @@ const (
 	typeV3Old = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 )
 
-// document is one document, kept compressed.
-type document struct {
-	gzipped []byte
-	hash    func() string // made at first use
-}
-
-func newDocument(gzipped []byte) *document {
-	return &document{gzipped: gzipped, hash: sync.OnceValue(func() string {
-		return fmt.Sprintf("%X", sha512.Sum512(gzipped))
-	})}
-}
-
 // Handler serves /openapi/v2, /openapi/v3 and what is below it.
 type Handler struct {
 	mu      sync.RWMutex // guards what is below
@@ -66,6 +50,8 @@ type Handler struct {
 	v2      func() (*v2Documents, error)
 	own     func() (*v2Documents, error) // the version 2 document of the built-in resources
 	off     unserved                     // what of the built-in resources is not in it
+
+	parsing sync.Mutex // held while a version 3 document is made into protobuf, one at a time
 }
 
 // entry is a version 3 document in the index.
@@ -244,7 +230,7 @@ func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	case typeJSON:
 		write(w, r, d, typeJSON)
 	case typeV3, typeV3Old:
-		asProto, err := v3Protobuf(d)
+		asProto, err := h.v3Protobuf(d)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -261,71 +247,6 @@ func negotiate(r *http.Request, offered ...string) string {
 		accept = "*/*"
 	}
 	return goautoneg.Negotiate(accept, offered)
-}
-
-// write sends a document as it is kept to a client that takes gzip, and
-// unpacked to any other.
-func write(w http.ResponseWriter, r *http.Request, d *document, contentType string) {
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Etag", fmt.Sprintf("%q", d.hash()))
-	w.Header().Set("Vary", "Accept, Accept-Encoding")
-	body := d.gzipped
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.Header().Set("Content-Encoding", "gzip")
-	} else {
-		raw, err := decompress(d.gzipped)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		body = raw
-	}
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
-}
-
-func v3Protobuf(d *document) (*document, error) {
-	raw, err := decompress(d.gzipped)
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := openapi_v3.ParseDocument(raw)
-	if err != nil {
-		return nil, fmt.Errorf("OpenAPI v3 as protobuf: %w", err)
-	}
-	pb, err := proto.Marshal(parsed)
-	if err != nil {
-		return nil, err
-	}
-	gzipped, err := compress(pb)
-	if err != nil {
-		return nil, err
-	}
-	return newDocument(gzipped), nil
-}
-
-func compress(raw []byte) ([]byte, error) { return compressAt(raw, gzip.DefaultCompression) }
-
-func compressAt(raw []byte, level int) ([]byte, error) {
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, level)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := z.Write(raw); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-func decompress(gzipped []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(gzipped))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
 }
 
 // Path is where the index has the document of a group version.

@@ -1,0 +1,73 @@
+package openapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+)
+
+// nobody is a client that reads nothing more after the first bytes.
+type nobody struct {
+	header http.Header
+	after  func()
+}
+
+func (n nobody) Header() http.Header { return n.header }
+func (nobody) WriteHeader(int)       {}
+func (n nobody) Write([]byte) (int, error) {
+	n.after()
+	return 0, fmt.Errorf("the client has left")
+}
+
+// Documents are unpacked while they are read: a client that reads nothing
+// costs little, and many ranges cost no more than one answer.
+func TestDocumentsTakeLittleMemory(t *testing.T) {
+	h, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := ask(t, h, "/openapi/v2", typeJSON)
+	if length := whole.Header().Get("Content-Length"); length != fmt.Sprint(whole.Body.Len()) || whole.Body.Len() < 1<<20 {
+		t.Errorf("Content-Length: %s of %d bytes", length, whole.Body.Len())
+	}
+	if some := ask(t, h, "/openapi/v2", typeJSON, "Range", "bytes=-1,-1,-1"); some.Code != http.StatusOK || some.Body.Len() != whole.Body.Len() {
+		t.Errorf("ranges: %d with %d bytes, want all", some.Code, some.Body.Len())
+	}
+	for _, path := range []string{"/openapi/v2", "/openapi/v3/api/v1"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		allocated := func() uint64 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.TotalAlloc
+		}
+		before, taken := allocated(), uint64(0)
+		h.ServeHTTP(nobody{http.Header{}, func() { taken = allocated() - before }}, r)
+		if taken == 0 || taken > 256<<10 {
+			t.Errorf("%s took %d bytes before the client had read any", path, taken)
+		}
+	}
+}
+
+// Version 3 documents become protobuf once, not for each who asks.
+func TestProtobufIsMadeOnce(t *testing.T) {
+	h, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := ask(t, h, "/openapi/v3/apis/batch/v1", typeV3); w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	d, err := h.document("apis/batch/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := h.v3Protobuf(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := h.v3Protobuf(d); err != nil || again != first {
+		t.Errorf("made again: %v", err)
+	}
+}
