@@ -46,8 +46,9 @@ const (
 	largePatience = 15 * time.Second
 
 	// slowAnswer is how long a client may take to read an answer before the
-	// request gives its seat back.
-	slowAnswer = time.Second
+	// request gives its seat back: what others may be kept waiting by clients
+	// that do not read. All that is left to do then is to send.
+	slowAnswer = 50 * time.Millisecond
 	// promptAnswer is the size up to which an answer needs no reader.
 	promptAnswer = 4 << 10
 )

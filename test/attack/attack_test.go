@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		if s.cluster == nil {
 			continue
 		}
-		if err := s.cluster.down(); err != nil {
+		if err := errors.Join(s.cluster.remembered(), s.cluster.down()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -113,6 +113,9 @@ type cluster struct {
 	client                      kubernetes.Interface
 	keys                        *pki.Directory
 	started                     string // which life of the API server's process this is
+
+	attacked []string // what its memory was before and after each attack
+	least    int64    // its memory before the attacks, in bytes
 }
 
 // start brings up a cluster in a folder of its own and waits until it is ready.
@@ -262,9 +265,12 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			t.Errorf("delete namespace %s: %v", namespace.Name, err)
-		}
+		eventually(t, "the namespace is deleted", func() error { // a webhook of the test may still be asked for a moment
+			if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+				return err
+			}
+			return nil
+		})
 	})
 	account, err := c.client.CoreV1().ServiceAccounts(namespace.Name).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}, metav1.CreateOptions{})
 	if err != nil {

@@ -20,8 +20,6 @@ const (
 	ownReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	// siege is how long attacks that consist of waiting last.
 	siege = 3 * time.Second
-	// recovered is how much more memory an attack may leave behind.
-	recovered = 50 << 20
 )
 
 // TestBodiesThatNeverEndHoldSeats: a service account without rights announces
@@ -129,17 +127,6 @@ func besiege(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, siege)
 	defer cancel()
 	<-ctx.Done()
-}
-
-// remembers fails unless the server's memory comes back.
-func (c *cluster) remembers(t *testing.T, before int64) {
-	t.Helper()
-	eventually(t, "the API server's memory of before the attack", func() error {
-		if now := c.memory(t); now > before+recovered {
-			return fmt.Errorf("%d MB, %d MB before", now>>20, before>>20)
-		}
-		return nil
-	})
 }
 
 // secure opens a TLS connection.
