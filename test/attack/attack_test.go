@@ -116,6 +116,7 @@ type cluster struct {
 
 	attacked []string // what its memory was before and after each attack
 	least    int64    // its memory before the attacks, in bytes
+	server   int      // its process
 }
 
 // start brings up a cluster in a folder of its own and waits until it is ready.

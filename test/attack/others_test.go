@@ -128,19 +128,15 @@ func refused(t *testing.T, what string, err error, codes ...int32) {
 // bytes, by its own account (proc(5), VmRSS).
 func (c *cluster) memory(t *testing.T) int64 {
 	t.Helper()
-	bytes, err := c.resident()
+	bytes, err := resident(c.serverPID(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return bytes
 }
 
-func (c *cluster) resident() (int64, error) {
-	rec, err := c.record()
-	if err != nil {
-		return 0, err
-	}
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", rec.PID))
+func resident(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -150,7 +146,7 @@ func (c *cluster) resident() (int64, error) {
 			return kilobytes << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status has no VmRSS", rec.PID)
+	return 0, fmt.Errorf("/proc/%d/status has no VmRSS", pid)
 }
 
 // recovered is how much more memory all attacks together may leave behind.
@@ -166,6 +162,7 @@ func (c *cluster) remembers(t *testing.T, before int64) {
 	if c.least == 0 || before < c.least {
 		c.least = before
 	}
+	c.server = c.serverPID(t)
 }
 
 // remembered waits for the memory of before the attacks.
@@ -178,7 +175,7 @@ func (c *cluster) remembered() error {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		now, err := c.resident()
+		now, err := resident(c.server)
 		if err != nil {
 			return err
 		}
