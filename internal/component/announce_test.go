@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -34,7 +35,7 @@ func TestAnnouncedAuthorities(t *testing.T) {
 	}
 	current := d.Cluster().PEM
 	config := &tls.Config{GetCertificate: serving.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
-	announce(config, joined(func() []byte { return current() }, d.FrontProxy().PEM))
+	httpserver.Announce(config, joined(func() []byte { return current() }, d.FrontProxy().PEM))
 	handshake := func() (named [][]byte, shown []*x509.Certificate) {
 		t.Helper()
 		listener, err := tls.Listen("tcp", "127.0.0.1:0", config)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -52,7 +53,7 @@ func (a *APIServer) servingConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	announce(config, joined(a.clientCA.pem, a.frontProxyCA.pem))
+	httpserver.Announce(config, joined(a.clientCA.pem, a.frontProxyCA.pem))
 	return config, nil
 }
 

@@ -81,7 +81,7 @@ func (s *Serving) run(ctx context.Context, component string, own *client.Client,
 		return err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
-	announce(config, verified(access.clients))
+	httpserver.Announce(config, verified(access.clients))
 	server := httpserver.New(access.guard(s.handlers(ctx, component, flags, c)), config)
 	return together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })

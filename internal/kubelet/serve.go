@@ -32,6 +32,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
 // newServer makes the server with the node's certificate and its rules of access.
@@ -41,7 +42,11 @@ func (k *Kubelet) newServer(_ context.Context) (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authn, err := k.authenticator()
+	clientCAs, err := k.clientCAs()
+	if err != nil {
+		return nil, err
+	}
+	authn, err := k.authenticator(clientCAs)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +61,7 @@ func (k *Kubelet) newServer(_ context.Context) (*server.Server, error) {
 	return server.Listen(server.Config{
 		Backend: backend{k}, NodeName: k.config.NodeName, Address: c.Address, Port: c.Port,
 		HealthzAddress: c.HealthzBindAddress, HealthzPort: *c.HealthzPort, GetCertificate: getCertificate,
+		ClientCAs: clientCAs, StreamIdle: c.StreamingConnectionIdleTimeout.Duration,
 		Metrics: k.metrics.registry, Authenticator: authn, Authorizer: authz, Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler, SystemLogs: systemLogs,
 	})
 }
@@ -83,20 +89,26 @@ func (k *Kubelet) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, e
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
 }
 
+// clientCAs are the authorities of client certificates as they are now; nil for
+// none.
+func (k *Kubelet) clientCAs() (func() *x509.CertPool, error) {
+	file := k.config.Configuration.Authentication.X509.ClientCAFile
+	if k.config.ClientCAs != nil || file == "" {
+		return k.config.ClientCAs, nil
+	}
+	follow, err := pki.FollowAuthority(file)
+	if err != nil {
+		return nil, fmt.Errorf("read clientCAFile: %w", err)
+	}
+	return follow, nil
+}
+
 // authenticator knows client certificates and, by asking the API server, tokens.
-func (k *Kubelet) authenticator() (authenticator.Request, error) {
+func (k *Kubelet) authenticator(clientCAs func() *x509.CertPool) (authenticator.Request, error) {
 	if k.config.Authenticator != nil {
 		return k.config.Authenticator, nil
 	}
 	c := &k.config.Configuration.Authentication
-	clientCAs := k.config.ClientCAs
-	if clientCAs == nil && c.X509.ClientCAFile != "" {
-		pool, err := cert.NewPool(c.X509.ClientCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read clientCAFile: %w", err)
-		}
-		clientCAs = func() *x509.CertPool { return pool }
-	}
 	var all []authenticator.Request
 	if clientCAs != nil {
 		all = append(all, requestx509.NewDynamic(func() (x509.VerifyOptions, bool) {

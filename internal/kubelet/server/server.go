@@ -9,6 +9,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"net/http/pprof"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -74,7 +76,9 @@ type Config struct {
 	HealthzAddress string
 	HealthzPort    int32 // 0: none
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	Metrics        prometheus.Gatherer // what the kubelet counts of its own work
+	ClientCAs      func() *x509.CertPool // authorities of client certificates, which handshakes name; nil names none
+	StreamIdle     time.Duration         // how long a stream may carry nothing in either direction; 0 is for ever
+	Metrics        prometheus.Gatherer   // what the kubelet counts of its own work
 	Authenticator  authenticator.Request
 	Authorizer     authorizer.Authorizer
 	Debugging      bool // exec, logs and the like
@@ -109,7 +113,11 @@ func Listen(config Config) (*Server, error) {
 
 // Run serves until ctx ends; streams that are open then are cut.
 func (s *Server) Run(ctx context.Context) {
-	secure := httpserver.New(s.guard(s.Handler()), &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12})
+	secured := &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if s.config.ClientCAs != nil {
+		httpserver.Announce(secured, s.config.ClientCAs)
+	}
+	secure := httpserver.New(s.guard(s.Handler()), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
 	health := httpserver.New(s.healthHandler(), nil)
 	var serving supervise.WaitGroup

@@ -229,7 +229,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, location *url.U
 	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
 		handler = streamproxy.NewTunnelingHandler(handler)
 	}
-	logging.Streams(handler).ServeHTTP(w, r)
+	logging.Streams(handler).ServeHTTP(limitIdle(w, s.config.StreamIdle), r)
 }
 
 type responder struct{}
