@@ -64,13 +64,10 @@ func (c *Cluster) Status() (supervise.Status, <-chan struct{}) { return c.plane.
 // cannot be started as it is configured, and for what only another process can
 // mend; a component that fails later is started again.
 func (c *Cluster) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer c.plane.group.Wait()
-	defer cancel()
-	if c.node != nil {
-		c.node.start(ctx)
+	if c.node == nil {
+		return c.plane.Run(ctx)
 	}
-	return c.plane.Run(ctx)
+	return c.plane.run(ctx, c.node.start)
 }
 
 func ignoreCanceled(err error) error {

@@ -144,7 +144,11 @@ func (p *ControlPlane) Status() (supervise.Status, <-chan struct{}) { return p.g
 // Run runs the control plane until ctx ends. It returns an error if it cannot
 // be started as it is configured, and for what only another process can mend;
 // a component that fails later is started again.
-func (p *ControlPlane) Run(ctx context.Context) error {
+func (p *ControlPlane) Run(ctx context.Context) error { return p.run(ctx, func(context.Context) {}) }
+
+// run is Run with others in the group, which beside starts. They end with the
+// control plane, whatever ends that.
+func (p *ControlPlane) run(ctx context.Context, beside func(context.Context)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := p.api.KeepKubeconfigs(p.log.Context(ctx, "pki"), p.keys, p.options.NodeName); err != nil {
@@ -153,6 +157,7 @@ func (p *ControlPlane) Run(ctx context.Context) error {
 	if err := p.keepNode(); err != nil {
 		return err
 	}
+	beside(ctx)
 	p.group.Go(ctx, "pki", p.keys.Run)
 	s, err := p.openStore(ctx, cancel)
 	if err == nil {

@@ -1,0 +1,44 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// A control plane that cannot start ends its node too, which would wait for
+// the API server for ever.
+func TestAClusterWithANodeEndsWithItsControlPlane(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	dir := t.TempDir()
+	c, err := New(Options{
+		DataDir: dir, RunDir: dir, InMemory: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
+		Ports:                    Ports{Secure: taken.Addr().(*net.TCPAddr).Port},
+		ContainerRuntimeEndpoint: "unix://" + dir + "/none.sock",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a taken port is no failure")
+		}
+	case <-time.After(20 * time.Second):
+		cancel()
+		<-ended
+		t.Error("the cluster goes on without its control plane")
+	}
+}
