@@ -48,8 +48,9 @@ func Catch(err *error) {
 }
 
 // Run calls f and returns its error once f and every goroutine begun with Go
-// in its context have ended. When one of them fails or panics, the context of
-// all ends, and that failure is returned.
+// in its context have ended. When one of them fails or panics, or f returns,
+// the context of all ends. Those that do not end then are left behind after
+// some seconds, unless ctx itself has ended.
 func Run(ctx context.Context, f func(context.Context) error) error {
 	var m *member
 	if outer := scopeOf(ctx); outer != nil {
@@ -58,21 +59,26 @@ func Run(ctx context.Context, f func(context.Context) error) error {
 	return run(ctx, m, f)
 }
 
-func run(ctx context.Context, m *member, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func run(outer context.Context, m *member, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
 	s := &scope{member: m, cancel: cancel, failure: make(chan struct{}), empty: make(chan struct{})}
 	ctx = context.WithValue(ctx, scopeKey{}, s)
 	s.enter()
+	early := make(chan struct{}) // closed if f returns without being asked to
 	go func() {
 		defer s.leave()
 		defer cancel(nil)
 		s.fail(Call(func() error { return f(ctx) }))
+		if outer.Err() == nil {
+			close(early)
+		}
 	}()
 	select {
 	case <-s.empty:
 		return s.err
 	case <-s.failure:
+	case <-early:
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -80,8 +86,11 @@ func run(ctx context.Context, m *member, f func(context.Context) error) error {
 	case <-s.empty:
 		return s.err
 	case <-late.C:
-		return errors.Join(s.err, errLeft)
 	}
+	if s.fail(errEnded); s.isEmpty() {
+		return s.err
+	}
+	return errors.Join(s.err, errLeft)
 }
 
 // Go runs f in a goroutine of the component that ctx belongs to: a panic of
@@ -172,6 +181,12 @@ func (s *scope) leave() {
 		s.ended = true
 		close(s.empty)
 	}
+}
+
+func (s *scope) isEmpty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // fail ends the instance with its first error. It reports whether that was it.

@@ -85,8 +85,21 @@ func Report(ctx context.Context, condition string, err error) {
 		if before, ok := m.conditions[condition]; ok {
 			since = before.Since
 		}
-		m.conditions[condition] = Condition{Name: condition, Message: err.Error(), Since: since}
+		m.conditions[condition] = Condition{Name: condition, Message: text(err), Since: since}
 	})
+}
+
+// maxText bounds a text of a Status, in bytes.
+const maxText = 4 << 10
+
+// text is an error in words, cut where it is longer than anybody reads.
+func text(err error) string {
+	const more = "..."
+	s := err.Error()
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText-len(more)], "") + more
+	}
+	return s
 }
 
 // Note records a panic that the component that ctx belongs to has survived,

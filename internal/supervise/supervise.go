@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -86,14 +87,18 @@ func Keep(ctx context.Context, name string, f func(context.Context) error) {
 }
 
 // join returns the member of that name. One that was there before goes on
-// counting.
+// counting; while it is there still, the next one is called NAME-2.
 func (g *Group) join(name string) *member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := g.members[name]
+	free := name
+	for n := 2; g.members[free] != nil && g.members[free].state.Phase != Stopped; n++ {
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+	m := g.members[free]
 	if m == nil {
-		m = &member{group: g, state: Component{Name: name}, conditions: map[string]Condition{}}
-		g.members[name] = m
+		m = &member{group: g, state: Component{Name: free}, conditions: map[string]Condition{}}
+		g.members[free] = m
 	}
 	m.enter(Starting)
 	return m
@@ -164,7 +169,7 @@ func (m *member) note(log klog.Logger, err error) {
 // record keeps an error as the component's last. The caller holds the mutex.
 func (m *member) record(err error) {
 	panicked := (*Panic)(nil)
-	m.state.LastError, m.state.LastErrorTime = err.Error(), time.Now()
+	m.state.LastError, m.state.LastErrorTime = text(err), time.Now()
 	if m.state.Panicked = errors.As(err, &panicked); m.state.Panicked {
 		m.state.Panics++
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -149,6 +150,114 @@ func TestAnInstanceThatHoldsALockOverItsPanicIsLeftBehind(t *testing.T) {
 		cancel()
 		g.Wait()
 		close(held)
+	})
+}
+
+func TestAnInstanceThatReturnsWithoutItsGoroutinesIsLeftBehind(t *testing.T) {
+	for name, f := range map[string]func(context.Context, func(context.Context) error) error{
+		"itself": func(ctx context.Context, f func(context.Context) error) error { return f(ctx) },
+		"a run":  supervise.Run,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				held := make(chan struct{})
+				var calls int
+				g := supervise.NewGroup(supervise.Options{})
+				g.Go(ctx, "early", func(ctx context.Context) error {
+					return f(ctx, func(ctx context.Context) error {
+						if calls++; calls == 1 {
+							supervise.Go(ctx, func() { <-held; panic("late") })
+							return nil
+						}
+						<-ctx.Done()
+						return nil
+					})
+				})
+				time.Sleep(11 * time.Second)
+				synctest.Wait()
+				if c := component(t, g, "early"); c.Phase != supervise.Running || c.Restarts != 1 || !strings.Contains(c.LastError, "left behind") {
+					t.Errorf("got %+v", c)
+				}
+				close(held)
+				synctest.Wait()
+				if c := component(t, g, "early"); c.Panics != 1 || c.Restarts != 1 {
+					t.Errorf("after a panic of what was left behind: %+v", c)
+				}
+				cancel()
+				g.Wait()
+			})
+		})
+	}
+}
+
+// Two at a time never share a name: a restart of one would clear the other's
+// conditions.
+func TestPartsOfOneNameAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := supervise.NewGroup(supervise.Options{})
+		fail := make(chan struct{})
+		g.Go(ctx, "server", func(ctx context.Context) error {
+			for range 2 {
+				supervise.Go(ctx, func() {
+					supervise.Keep(ctx, "file", func(ctx context.Context) error {
+						supervise.Report(ctx, "Unreadable", errors.New("denied"))
+						select {
+						case <-ctx.Done():
+						case <-fail:
+						}
+						return nil
+					})
+				})
+			}
+			<-ctx.Done()
+			return nil
+		})
+		synctest.Wait()
+		fail <- struct{}{}
+		synctest.Wait()
+		for _, name := range []string{"server/file", "server/file-2"} {
+			if c := component(t, g, name); len(c.Conditions) != 1 {
+				t.Errorf("got %+v", c)
+			}
+		}
+		cancel()
+		g.Wait()
+		status, _ := g.Status()
+		if len(status.Components) != 3 {
+			t.Errorf("got %+v", status)
+		}
+	})
+}
+
+// Whoever reads a status, as the supervisor of processes, need not expect
+// more of a component than it can hold.
+func TestTextsOfAStatusAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		long := errors.New(strings.Repeat("ä", 8<<10))
+		g := supervise.NewGroup(supervise.Options{})
+		failed := false
+		g.Go(ctx, "talkative", func(ctx context.Context) error {
+			if !failed {
+				failed = true
+				return long
+			}
+			supervise.Report(ctx, "Unreachable", long)
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c := component(t, g, "talkative")
+		for _, text := range []string{c.LastError, c.Conditions[0].Message} {
+			if len(text) > 4<<10 || !utf8.ValidString(text) || !strings.HasSuffix(text, "...") {
+				t.Errorf("%d bytes, valid: %v", len(text), utf8.ValidString(text))
+			}
+		}
+		cancel()
+		g.Wait()
 	})
 }
 
