@@ -64,7 +64,7 @@ type APIServer struct {
 	// auditBackend is where the events of requests go, or nil.
 	auditBackend k8saudit.Backend
 	// follow reads configurations again when their files change.
-	follow   []func(context.Context) error
+	follow   []followed
 	managers *apply.Managers
 	fairness *fairness.Controller // nil if it is turned off
 	// turnedOn and turnedOff are what --runtime-config changes of the versions
@@ -306,8 +306,8 @@ func (a *APIServer) Run(ctx context.Context, listener net.Listener) error {
 	return supervise.Run(ctx, func(ctx context.Context) error {
 		supervise.Go(ctx, func() { supervise.Fail(ctx, a.cache.Run(ctx)) })
 		supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
-		for _, follow := range a.follow {
-			keep(ctx, "configuration", follow)
+		for _, file := range a.follow {
+			keep(ctx, file.flag, file.run)
 		}
 		if a.flags.Storage.CompactionInterval > 0 {
 			keep(ctx, "compaction", func(ctx context.Context) error {

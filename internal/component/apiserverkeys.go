@@ -37,10 +37,10 @@ func (a *APIServer) trust(flag, file string, own *pki.Authority) (trusted, error
 	if err != nil {
 		return trusted{}, fmt.Errorf("--%s: %w", flag, err)
 	}
-	a.follow = append(a.follow, func(ctx context.Context) error {
+	a.follow = append(a.follow, followed{flag, func(ctx context.Context) error {
 		content.Run(ctx, 1)
 		return nil
-	})
+	}})
 	return trusted{verify: content.VerifyOptions, pem: content.CurrentCABundleContent}, nil
 }
 

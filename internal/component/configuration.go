@@ -39,6 +39,12 @@ type reloadCounts struct {
 	failed      func(server string)
 }
 
+// followed is a file of a flag that is read again when it has changed.
+type followed struct {
+	flag string
+	run  func(context.Context) error
+}
+
 // configure calls begin with what the file of a flag holds, and change with
 // each other content while the server runs. What change refuses is logged, and
 // leaves the configuration as it was.
@@ -56,7 +62,7 @@ func (a *APIServer) configure(flag, path string, counts reloadCounts, begin, cha
 	}
 	counts.register()
 	counts.read(server, string(content))
-	a.follow = append(a.follow, func(ctx context.Context) error {
+	a.follow = append(a.follow, followed{flag, func(ctx context.Context) error {
 		return follow(ctx, path, content, func(content []byte) error {
 			if err := change(content); err != nil {
 				counts.failed(server)
@@ -65,7 +71,7 @@ func (a *APIServer) configure(flag, path string, counts reloadCounts, begin, cha
 			counts.again(server, string(content))
 			return nil
 		})
-	})
+	}})
 	return nil
 }
 
