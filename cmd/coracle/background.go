@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -34,6 +35,10 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 		return startError{err}
 	}
 	defer func() { _ = log.Close() }()
+	before, err := log.File().Stat()
+	if err != nil {
+		return startError{err}
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 			switch {
 			case !ok:
 				<-exited //nolint:errcheck // the log says why it ended
-				return startError{errors.New(lastError(logFile))}
+				return startError{errors.New(lastError(logFile, before))}
 			case stage == processes.ReadyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -88,19 +93,35 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			<-exited //nolint:errcheck // the log says why it ended
-			return startError{ctx.Err()}
+			return startError{fmt.Errorf("%w before the cluster was ready", errInterrupted)}
 		}
 	}
 }
 
-// lastError is the last line of the log that the command line wrote.
-func lastError(logFile string) string {
-	raw, err := os.ReadFile(logFile)
+// maxLastLines bounds what is read of a log for its last error, in bytes.
+const maxLastLines = 64 << 10
+
+// lastError is the last line that the command line wrote to the log since the
+// file was as before.
+func lastError(logFile string, before os.FileInfo) string {
+	f, err := os.Open(logFile)
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	for _, line := range slices.Backward(lines) {
+	defer func() { _ = f.Close() }()
+	now, err := f.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	begin := max(0, now.Size()-maxLastLines)
+	if os.SameFile(before, now) { // else it was full, and is a new one
+		begin = max(begin, before.Size())
+	}
+	raw, err := io.ReadAll(io.NewSectionReader(f, begin, maxLastLines))
+	if err != nil {
+		return err.Error()
+	}
+	for _, line := range slices.Backward(strings.Split(string(raw), "\n")) {
 		if after, ok := strings.CutPrefix(line, "coracle: "); ok {
 			return after
 		}

@@ -27,7 +27,7 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 			}
 			log := logging.New(os.Stderr, levels)
 			log.CaptureKlog()
-			return run(log.Context(cmd.Context(), name))
+			return asked(run(log.Context(cmd.Context(), name)))
 		},
 	}
 	addFlags(cmd.Flags())

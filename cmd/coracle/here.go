@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +39,6 @@ func (p *prepared) makeReady() error {
 	return cluster.Prepare(o)
 }
 
-// undoEnv tells undoCommand what to undo.
-const undoEnv = "CORACLE_UNDO"
-
 // runHere makes this process the supervisor, which keeps the lock of the data
 // directory. It returns only if it cannot.
 func (p *prepared) runHere() error {
@@ -60,7 +58,7 @@ func (p *prepared) runHere() error {
 			return err
 		}
 		arguments.Failed = []string{undoCommandName}
-		environment = append(environment, undoEnv+"="+string(undo))
+		environment = append(environment, processes.FailedEnv+"="+string(undo))
 	}
 	err = syscall.Exec(exe, append([]string{os.Args[0]}, arguments.List()...), environment)
 	return fmt.Errorf("start the cluster: %w", err)
@@ -72,16 +70,35 @@ type undo struct {
 	Claim  *host.Claim
 }
 
+// abandon takes away what a first start that failed has made, even if nobody
+// waits for that any more.
+func abandon(ctx context.Context, rec host.Record, claim *host.Claim) error {
+	ctx = context.WithoutCancel(ctx)
+	err := changeRecord(ctx, rec.Name, func(now *host.Record) error {
+		now.PID, now.PIDStart = 0, 0 // the cluster runs no more, although this process may be the one that ran it
+		rec = *now
+		return nil
+	})
+	return errors.Join(err, takeAway(ctx, host.NewRegistry(host.Root), rec, claim.Abandon))
+}
+
 const undoCommandName = "undo"
 
 // undoCommand takes away what a first start in the foreground has made, for
 // it has failed. The supervisor becomes this command.
 func undoCommand() *cobra.Command {
-	return &cobra.Command{Use: undoCommandName + " REASON", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	var lockFD int
+	cmd := &cobra.Command{Use: undoCommandName + " REASON", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		failure := errors.New(args[0])
 		var u undo
-		if err := json.Unmarshal([]byte(os.Getenv(undoEnv)), &u); err != nil {
-			return errors.Join(errors.New(args[0]), err)
+		if err := json.Unmarshal([]byte(os.Getenv(processes.FailedEnv)), &u); err != nil {
+			return errors.Join(failure, err)
 		}
-		return errors.Join(errors.New(args[0]), takeAway(cmd.Context(), host.NewRegistry(host.Root), u.Record, u.Claim.Abandon))
+		if lockFD > 0 { // held until this process ends, and not by what it starts
+			unix.CloseOnExec(lockFD)
+		}
+		return errors.Join(failure, abandon(cmd.Context(), u.Record, u.Claim))
 	}}
+	cmd.Flags().IntVar(&lockFD, "lock-fd", 0, "open file whose lock is to be kept")
+	return cmd
 }

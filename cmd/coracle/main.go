@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,17 +32,46 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	root := command()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil || errors.Is(err, context.Canceled) {
+	return tell(os.Stderr, root.ExecuteContext(ctx))
+}
+
+// tell writes why a command failed, and returns its exit code.
+func tell(out io.Writer, err error) int {
+	if err == nil {
 		return 0
 	}
 	if errors.Is(err, errTold) {
-		return 1
+		return exitFailed
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintln(os.Stderr, "coracle:", line)
+		if line == context.Canceled.Error() {
+			line = errInterrupted.Error()
+		}
+		_, _ = fmt.Fprintln(out, "coracle:", line) // nobody else is there to be told
 	}
-	return 1
+	if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+// Exit codes, besides 0. The second is what shells say of a command that was
+// ended with Ctrl-C.
+const (
+	exitFailed      = 1
+	exitInterrupted = 130
+)
+
+// errInterrupted is a command that was ended before it was done.
+var errInterrupted = errors.New("interrupted")
+
+// asked is the error of a server whose context has ended: none, for that is how
+// it is asked to end.
+func asked(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // command is the table of subcommands.

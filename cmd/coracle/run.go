@@ -32,8 +32,8 @@ func runCommand() *cobra.Command {
 	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
 		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			r := processes.NewReporter()
-			err := runKept(cmd.Context(), r, dataDir, run)
-			if err == nil || errors.Is(err, context.Canceled) {
+			err := asked(runKept(cmd.Context(), r, dataDir, run))
+			if err == nil {
 				return nil
 			}
 			if r.Send(processes.Message{Failed: err.Error()}) {

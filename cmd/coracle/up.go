@@ -139,7 +139,7 @@ func up(ctx context.Context, f *upFlags) error {
 	}
 	var failed startError
 	if p.claim.New() && errors.As(err, &failed) {
-		return errors.Join(failed.cause, takeAway(context.WithoutCancel(ctx), registry, p.record, p.claim.Abandon))
+		return errors.Join(failed.cause, abandon(ctx, p.record, p.claim))
 	}
 	return err
 }

@@ -1,49 +1,27 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/processes"
 )
 
 // StartTime returns when a process was started, in clock ticks since boot
 // (proc(5), field 22 of stat). With the id it names a process for good: ids
 // are used again, start times are not.
 func StartTime(pid int) (uint64, error) {
-	fields, err := statFields(pid)
-	if err != nil {
-		return 0, err
+	_, start, ok := processes.State(pid)
+	if !ok {
+		return 0, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
 	}
-	if fields[0] == "Z" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
-}
-
-// statFields are the fields of a process from its state on, the third.
-func statFields(pid int) ([]string, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil, err
-	}
-	// the command, field 2, is in parentheses and may hold anything
-	end := bytes.LastIndexByte(raw, ')')
-	if end < 0 {
-		return nil, fmt.Errorf("/proc/%d/stat has no command", pid)
-	}
-	fields := strings.Fields(string(raw[end+1:]))
-	if len(fields) < 20 {
-		return nil, fmt.Errorf("/proc/%d/stat is short", pid)
-	}
-	return fields, nil
+	return start, nil
 }
 
 // Running reports whether the cluster's process is alive.
@@ -55,19 +33,12 @@ func (rec Record) process() Holder {
 
 // Suspended reports whether the cluster's process lives but was told not to
 // run (SIGSTOP, or a debugger).
-func (rec Record) Suspended() bool {
-	fields, err := statFields(rec.PID)
-	return err == nil && rec.Running() && (fields[0] == "T" || fields[0] == "t")
-}
+func (rec Record) Suspended() bool { return rec.process().seen().Suspended() }
 
 // Running reports whether the process is alive.
-func (h Holder) Running() bool {
-	if h.PID == 0 {
-		return false
-	}
-	started, err := StartTime(h.PID)
-	return err == nil && started == h.PIDStart
-}
+func (h Holder) Running() bool { return h.seen().Running() }
+
+func (h Holder) seen() processes.Process { return processes.Process{PID: h.PID, Start: h.PIDStart} }
 
 // Stop asks the cluster's process to end (SIGTERM) and waits; one that does
 // not end within patience is killed. It returns once the process is gone.

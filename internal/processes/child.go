@@ -21,6 +21,7 @@ type child struct {
 	wasReady   bool      // at some time
 	readySince time.Time // while status.Ready
 	failed     string    // what this process said before it ended
+	process    *os.Process
 }
 
 // start starts the process. What becomes of it is posted as events, the end
@@ -59,7 +60,7 @@ func (c *child) start(s *supervisor) error {
 		_ = messages.Close()
 		return err
 	}
-	c.status.PID = p.Pid
+	c.process, c.status.PID = p, p.Pid
 	_, c.status.Start, _ = State(p.Pid)
 	heard := make(chan struct{})
 	go func() {
@@ -67,6 +68,7 @@ func (c *child) start(s *supervisor) error {
 		defer func() { _ = messages.Close() }()
 		lines := bufio.NewScanner(messages)
 		lines.Buffer(nil, maxMessage)
+		lines.Split(shortLines)
 		for lines.Scan() {
 			var m Message
 			if json.Unmarshal(lines.Bytes(), &m) == nil {
@@ -83,18 +85,21 @@ func (c *child) start(s *supervisor) error {
 	return nil
 }
 
+// shortLines splits into lines, as bufio.ScanLines, but skips what is longer
+// than a message may be.
+func shortLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if advance, token, err = bufio.ScanLines(data, atEOF); advance == 0 && len(data) >= maxMessage {
+		return len(data), nil, nil
+	}
+	return advance, token, err
+}
+
 // stop asks the process to end, and makes it when it takes too long.
 func (c *child) stop(s *supervisor) {
-	pid := c.status.PID
-	_ = syscall.Kill(pid, syscall.SIGTERM)
-	_ = syscall.Kill(pid, syscall.SIGCONT) // one that is held could not hear
-	time.AfterFunc(c.spec.Patience, func() {
-		s.post(func() {
-			if c.status.PID == pid { // not waited for yet, so the id is still its own
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		})
-	})
+	p := c.process // it stays this one, whoever gets its id
+	_ = p.Signal(syscall.SIGTERM)
+	_ = p.Signal(syscall.SIGCONT) // one that is held could not hear
+	time.AfterFunc(c.spec.Patience, func() { _ = p.Kill() })
 }
 
 // cause says why a process ended: what it said itself, what the runtime said,

@@ -50,7 +50,7 @@ func Main(args []string) int {
 	if a.LockFD > 0 {
 		syscall.CloseOnExec(a.LockFD)
 	}
-	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, Failed: strings.Fields(*failed)}
+	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Failed: strings.Fields(*failed)}
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	c.Processes = append(c.Processes, Spec{
 		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, Patience: controlPlanePatience,

@@ -48,7 +48,7 @@ func childEnvironment() []string {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		switch name {
-		case "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", ProgressEnv:
+		case "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", ProgressEnv, FailedEnv:
 		default:
 			env = append(env, e)
 		}

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,8 +47,9 @@ func TestMain(m *testing.M) {
 	}
 	switch dir := os.Args[2]; os.Args[1] {
 	case "supervised":
+		lock, _ := strconv.Atoi(os.Getenv("TEST_LOCK_FD")) // none is 0
 		os.Exit(Run(Config{
-			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir,
+			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, LockFD: lock, Failed: strings.Fields(os.Getenv("TEST_FAILED")),
 			Processes: []Spec{
 				{Name: ControlPlane, Args: []string{"works", dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
 				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
@@ -56,7 +58,15 @@ func TestMain(m *testing.M) {
 	case "works":
 		os.Exit(works(dir, os.Args[3:]))
 	case "fails":
-		NewReporter().Send(Message{Failed: "the disk is full\nof old things"})
+		NewReporter().Send(Message{Failed: "the disk is full\nof old things" + os.Getenv(FailedEnv)})
+		os.Exit(1)
+	case "undoes":
+		os.Exit(undoes(dir, os.Args[3:]))
+	case "talks":
+		r := NewReporter()
+		r.Send(Message{Components: []byte(`"` + strings.Repeat("a", 3*maxMessage) + `"`)})
+		r.Send(Message{Stage: "much was said"})
+		r.Send(Message{Failed: strings.Repeat("b", 2*maxMessage)})
 		os.Exit(1)
 	case "panics":
 		NewReporter()
@@ -89,6 +99,24 @@ func works(dir string, args []string) int {
 	return 0
 }
 
+// undoes is what runs when a start has failed: it notes its arguments, and
+// whether anybody else could have the lock.
+func undoes(dir string, args []string) int {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	state := "nobody has the lock"
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		state = "locked"
+	}
+	told := strings.Join(append(args, os.Getenv(FailedEnv), state), "|")
+	if err := os.WriteFile(filepath.Join(dir, "undone"), []byte(told), 0o600); err != nil {
+		return 1
+	}
+	return 3
+}
+
 // supervised is a supervisor under test.
 type supervised struct {
 	t   *testing.T
@@ -100,8 +128,13 @@ type supervised struct {
 // supervise starts a supervisor of a control plane that works and a node that
 // behaves in some way.
 func supervise(t *testing.T, node string, env ...string) *supervised {
-	s := &supervised{t: t, dir: t.TempDir(), log: &bytes.Buffer{}}
+	return superviseIn(t, t.TempDir(), node, nil, env...)
+}
+
+func superviseIn(t *testing.T, dir, node string, files []*os.File, env ...string) *supervised {
+	s := &supervised{t: t, dir: dir, log: &bytes.Buffer{}}
 	s.cmd = exec.Command(os.Args[0], "supervised", s.dir, node)
+	s.cmd.ExtraFiles = files
 	s.cmd.Stderr = s.log
 	s.cmd.Env = append(os.Environ(), env...)
 	if err := s.cmd.Start(); err != nil {
@@ -225,6 +258,40 @@ func TestFailureOfTheFirstStartEndsAll(t *testing.T) {
 	}
 	if want := "coracle: the disk is full\ncoracle: of old things\n"; !strings.HasSuffix(s.log.String(), want) {
 		t.Errorf("the last lines are not %q:\n%s", want, s.log)
+	}
+}
+
+// What a start has made is taken away under the lock of its directory, and the
+// processes do not learn how.
+func TestAFailedStartIsUndoneUnderTheLock(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	s := superviseIn(t, dir, "fails", []*os.File{lock}, "TEST_LOCK_FD=3", "TEST_FAILED=undoes "+dir, FailedEnv+"=secret")
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.wait(); code != 3 {
+		t.Errorf("exit code %d, want that of the subcommand", code)
+	}
+	undone, err := os.ReadFile(filepath.Join(dir, "undone"))
+	if want := "--lock-fd=3|--|the disk is full\nof old things|secret|locked"; err != nil || string(undone) != want {
+		t.Errorf("got %q (%v), want %q\n%s", undone, err, want, s.log)
+	}
+}
+
+func TestLongMessagesAreSkippedOrCut(t *testing.T) {
+	s := supervise(t, "talks")
+	if code := s.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if !strings.Contains(s.log.String(), "coracle: much was said\n") || !strings.Contains(s.log.String(), "coracle: bbbb") {
+		t.Errorf("what was said after a long message is lost: %d bytes of log", s.log.Len())
 	}
 }
 

@@ -15,6 +15,10 @@ const (
 	crashFD    = 4 // where the runtime writes why it ended
 )
 
+// maxText bounds each text of a message, in bytes, so that what is written of
+// it as JSON is less than maxMessage.
+const maxText = 64 << 10
+
 // messagesEnv tells a process that it has the files.
 const messagesEnv = "CORACLE_MESSAGES_FD"
 
@@ -48,6 +52,7 @@ func (r *Reporter) Send(m Message) bool {
 	if r.to == nil {
 		return false
 	}
+	m.Stage, m.Failed = m.Stage[:min(len(m.Stage), maxText)], m.Failed[:min(len(m.Failed), maxText)]
 	raw, err := json.Marshal(m)
 	if err == nil {
 		_, err = r.to.Write(append(raw, '\n'))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -124,15 +123,31 @@ func EndLeft(runDir string, patience time.Duration) error {
 	}
 	deadline := time.Now().Add(patience)
 	for _, p := range s.Processes {
-		for p.Running() {
-			if time.Now().After(deadline) {
-				return fmt.Errorf("process %d (%s) of this cluster does not end", p.PID, p.Name)
-			}
-			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("end process %d (%s): %w", p.PID, p.Name, err)
-			}
-			time.Sleep(2 * time.Millisecond)
+		if err := p.kill(deadline); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// kill ends the process and returns once it is gone.
+func (p Process) kill(deadline time.Time) error {
+	if !p.Running() {
+		return nil
+	}
+	handle, err := os.FindProcess(p.PID) // from here on the id is not needed
+	if err != nil {
+		return fmt.Errorf("find process %d (%s): %w", p.PID, p.Name, err)
+	}
+	defer func() { _ = handle.Release() }()
+	for p.Running() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d (%s) of this cluster does not end", p.PID, p.Name)
+		}
+		if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("end process %d (%s): %w", p.PID, p.Name, err)
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
 	return nil
 }

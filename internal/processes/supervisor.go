@@ -19,6 +19,9 @@ const (
 	ReadyStage  = "ready"
 )
 
+// FailedEnv is for what Config.Failed runs, and kept from the processes.
+const FailedEnv = "CORACLE_UNDO"
+
 // Config of a supervisor.
 type Config struct {
 	// Program and Name start the processes: the file, and what they are called.
@@ -30,8 +33,11 @@ type Config struct {
 	Log string
 	// Processes are started in this order and stopped in the opposite one.
 	Processes []Spec
+	// LockFD is a file whose lock this process holds; 0 is none.
+	LockFD int
 	// Failed runs in this process's place when a process could not start for
-	// a reason that starting it again does not mend; nil is to end.
+	// a reason that starting it again does not mend; nil is to end. It gets
+	// LockFD, as --lock-fd, and the reason as its last argument.
 	Failed []string
 }
 
@@ -118,13 +124,28 @@ func (s *supervisor) end() int {
 	}
 	if len(s.config.Failed) > 0 {
 		arguments := append([]string{s.config.Name}, s.config.Failed...)
-		err := syscall.Exec(s.config.Program, append(arguments, "--", s.failure), os.Environ())
+		arguments = append(arguments, fmt.Sprintf("--lock-fd=%d", s.config.LockFD), "--", s.failure)
+		err := keepOnExec(s.config.LockFD)
+		if err == nil {
+			err = syscall.Exec(s.config.Program, arguments, os.Environ())
+		}
 		s.log('E', "Cleaning up failed", "err", err)
 	}
 	for line := range strings.SplitSeq(s.failure, "\n") {
 		fmt.Fprintln(os.Stderr, "coracle:", line)
 	}
 	return 1
+}
+
+// keepOnExec lets an open file outlast an exec; 0 is none.
+func keepOnExec(fd int) error {
+	if fd == 0 {
+		return nil
+	}
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0); errno != 0 {
+		return fmt.Errorf("keep file %d open: %w", fd, errno)
+	}
+	return nil
 }
 
 func (s *supervisor) start(c *child) {
