@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,8 +25,15 @@ var ErrStale = errors.New("the cache is out of date")
 type Queue[K comparable] struct {
 	name  string
 	sync  func(context.Context, K) error
-	queue workqueue.TypedRateLimitingInterface[K]
+	queue workqueue.TypedInterface[K]
+	pace  workqueue.TypedRateLimiter[K]
 	count *metrics.Queue
+
+	mu sync.Mutex // guards the following
+	// delays has a goroutine of its own, so it is nil before the workers begin;
+	// early is then when keys are due.
+	delays workqueue.TypedDelayingInterface[K]
+	early  map[K]time.Time
 }
 
 // Key names an object: "namespace/name", or "name" if it has no namespace.
@@ -33,7 +41,7 @@ type Key = cache.ObjectName
 
 // NewQueue makes a queue whose keys are reconciled by sync. A key for which
 // sync returns an error or panics is tried again after 5 ms, then after twice
-// as long each time, up to 1000 s. Run must be called, or the queue leaks.
+// as long each time, up to 1000 s.
 func NewQueue[K comparable](name string, sync func(context.Context, K) error) *Queue[K] {
 	return NewQueueWithin(name, 1000*time.Second, sync)
 }
@@ -44,12 +52,10 @@ func NewQueueWithin[K comparable](name string, longest time.Duration, sync func(
 	waiting := &line[K]{}
 	// without a name it keeps no metrics, for which it would wake up twice a second
 	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: waiting})
-	q := &Queue[K]{name: name, sync: sync, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, longest),
-		workqueue.TypedRateLimitingQueueConfig[K]{
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: plain}),
-		},
-	)}
+	q := &Queue[K]{
+		name: name, sync: sync, queue: plain, early: map[K]time.Time{},
+		pace: workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, longest),
+	}
 	q.count = metrics.NewQueue(name, q.queue.Len)
 	waiting.count = q.count
 	return q
@@ -62,7 +68,35 @@ func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
 // pending for one key the shortest wins.
 func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
 	q.count.Retried()
-	q.queue.AddAfter(key, delay)
+	if delays := q.started(key, delay); delays != nil {
+		delays.AddAfter(key, delay)
+	}
+}
+
+// started returns what delays keys. Before there is one, it notes the key.
+func (q *Queue[K]) started(key K, delay time.Duration) workqueue.TypedDelayingInterface[K] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.delays == nil {
+		due := time.Now().Add(delay)
+		if before, ok := q.early[key]; !ok || due.Before(before) {
+			q.early[key] = due
+		}
+	}
+	return q.delays
+}
+
+// start begins to hand out keys that are due.
+func (q *Queue[K]) start() workqueue.TypedDelayingInterface[K] {
+	delays := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: q.queue})
+	q.mu.Lock()
+	early := q.early
+	q.delays, q.early = delays, nil
+	q.mu.Unlock()
+	for key, due := range early {
+		delays.AddAfter(key, time.Until(due))
+	}
+	return delays
 }
 
 // Len is the number of keys that wait for a worker.
@@ -72,7 +106,7 @@ func (q *Queue[K]) Len() int { return q.queue.Len() }
 // context is done. The queue cannot be used again after that.
 func (q *Queue[K]) Workers(n int) func(context.Context) error {
 	return func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, q.queue.ShutDown)
+		stop := context.AfterFunc(ctx, q.start().ShutDown)
 		defer stop()
 		hide := metrics.ShowQueue(ctx, q.count)
 		defer hide()
@@ -102,22 +136,21 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	panicked := (*supervise.Panic)(nil)
 	switch {
 	case err == nil:
-		q.queue.Forget(key)
+		q.pace.Forget(key)
 	case errors.As(err, &panicked):
-		supervise.Note(klog.NewContext(ctx, log.WithValues("queue", q.name, "key", key, "tries", q.queue.NumRequeues(key)+1)), err)
+		supervise.Note(klog.NewContext(ctx, log.WithValues("queue", q.name, "key", key, "tries", q.pace.NumRequeues(key)+1)), err)
 		q.retry(key)
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err), errors.Is(err, ErrStale):
 		log.V(4).Info("Object changed meanwhile, trying again", "queue", q.name, "key", key, "err", err)
 		q.retry(key)
 	default:
-		log.Error(err, "Sync failed, trying again", "queue", q.name, "key", key, "tries", q.queue.NumRequeues(key)+1)
+		log.Error(err, "Sync failed, trying again", "queue", q.name, "key", key, "tries", q.pace.NumRequeues(key)+1)
 		q.retry(key)
 	}
 	return true
 }
 
 func (q *Queue[K]) retry(key K) {
-	q.count.Retried()
-	q.queue.AddRateLimited(key)
+	q.AddAfter(key, q.pace.When(key))
 }
