@@ -33,25 +33,10 @@ func On[T runtime.Object](informer cache.SharedIndexInformer, changed func(old, 
 // filled before the controller starts.
 func Reads(informer cache.SharedIndexInformer) Source { return Source{informer: informer} }
 
-// release runs tasks that have nothing to do any more, so that they give back
-// what they hold, as the goroutines of a Queue.
-func release(ctx context.Context, tasks []func(context.Context) error) error {
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	var failures []error
-	for _, task := range tasks {
-		if err := task(ended); !errors.Is(err, context.Canceled) {
-			failures = append(failures, err)
-		}
-	}
-	return errors.Join(failures...)
-}
-
 // Serve registers the sources, waits until their stores are filled and every
 // initial event has been handled, then runs the tasks until ctx is done or
 // one of them fails. Before it returns, every handler is removed and every
-// task has ended; where the stores are not filled, tasks run with a context that
-// has ended. A panic in a handler or a task is a failure too.
+// task has ended. A panic in a handler or a task is a failure too.
 func Serve(ctx context.Context, sources []Source, tasks ...func(context.Context) error) error {
 	outside := ctx
 	err := supervise.Run(ctx, func(ctx context.Context) error {
@@ -63,12 +48,12 @@ func Serve(ctx context.Context, sources []Source, tasks ...func(context.Context)
 			}
 			heard, err := client.Subscribe(ctx, s.informer, handler(s.handle))
 			if err != nil {
-				return errors.Join(err, release(ctx, tasks))
+				return err
 			}
 			synced = append(synced, heard)
 		}
 		if !cache.WaitFor(ctx, "", synced...) {
-			return release(ctx, tasks)
+			return nil
 		}
 		group, ctx := supervise.Together(ctx)
 		for _, task := range tasks {
