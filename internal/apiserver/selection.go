@@ -1,12 +1,14 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -16,9 +18,9 @@ import (
 // what of them narrows the search. It is for one goroutine.
 type selected struct {
 	resource  *resource.Resource
-	namespace string // "" is all
-	name      string // "" is every name
-	labels    labels.Selector
+	namespace string  // "" is all
+	name      string  // "" is every name
+	labels    matcher // nil is everything
 	fields    fields.Selector
 	index     watchcache.Scope // an indexed field that is fixed; Field "" for none
 	shown     *fieldsOf        // what fields is looking at; nil without fields
@@ -29,7 +31,7 @@ type selected struct {
 func newSelected(r *resource.Resource, namespace string, l labels.Selector, f fields.Selector) selected {
 	s := selected{resource: r, namespace: namespace}
 	if l != nil && !l.Empty() {
-		s.labels = l
+		s.labels = quick(l)
 	}
 	if f == nil || f.Empty() {
 		return s
@@ -78,25 +80,86 @@ func (s *selected) inNamespace(e *watchcache.Entry) bool {
 	return s.namespace == "" || e.Namespace == s.namespace
 }
 
+// visitsBetweenLooks is how many objects are gone through before it is looked
+// whether anybody still waits for them: a selector may take its time for each.
+const visitsBetweenLooks = 64
+
 // visit calls the function with every selected entry of a snapshot after a
-// position, in key order, until it returns false.
-func (s *selected) visit(snapshot watchcache.Snapshot, after watchcache.Position, visit func(*watchcache.Entry) bool) {
+// position, in key order, until it returns false or ctx has ended.
+func (s *selected) visit(ctx context.Context, snapshot watchcache.Snapshot, after watchcache.Position, visit func(*watchcache.Entry) bool) error {
 	if s.single() {
 		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && e.Position().Compare(after) > 0 {
 			visit(e)
 		}
-		return
+		return nil
 	}
+	var ended error
+	seen := 0
 	filtered := func(e *watchcache.Entry) bool {
+		if seen++; seen%visitsBetweenLooks == 0 {
+			if ended = ctx.Err(); ended != nil {
+				return false
+			}
+		}
 		if !s.inNamespace(e) || !s.matches(e) {
 			return true
 		}
 		return visit(e)
 	}
-	if s.index.Field != "" && snapshot.Lookup(s.index.Field, s.index.Value, after, filtered) {
-		return
+	if s.index.Field == "" || !snapshot.Lookup(s.index.Field, s.index.Value, after, filtered) {
+		snapshot.Ascend(s.namespace, after, filtered)
 	}
-	snapshot.Ascend(s.namespace, after, filtered)
+	return ended
+}
+
+// matcher decides by labels.
+type matcher interface{ Matches(labels.Labels) bool }
+
+// fewValues is how many values a requirement may have that is not worth a set.
+const fewValues = 16
+
+// quick returns what decides as a selector does, in a time that does not grow
+// with the values of its requirements.
+func quick(l labels.Selector) matcher {
+	requirements, selectable := l.Requirements()
+	if !selectable || !slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return len(r.ValuesUnsorted()) > fewValues }) {
+		return l
+	}
+	all := make(allOf, len(requirements))
+	for i := range requirements {
+		r := &requirements[i]
+		all[i] = r
+		if operator := r.Operator(); operator == selection.In || operator == selection.NotIn {
+			all[i] = oneOf{key: r.Key(), values: sets.New(r.ValuesUnsorted()...), not: operator == selection.NotIn}
+		}
+	}
+	return all
+}
+
+type allOf []matcher
+
+func (all allOf) Matches(l labels.Labels) bool {
+	for _, m := range all {
+		if !m.Matches(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// oneOf is a requirement of the operators in and notin.
+type oneOf struct {
+	key    string
+	values sets.Set[string]
+	not    bool
+}
+
+func (o oneOf) Matches(l labels.Labels) bool {
+	value, ok := l.Lookup(o.key)
+	if !ok {
+		return o.not
+	}
+	return o.values.Has(value) != o.not
 }
 
 // fieldsOf shows an object's selectable fields to a selector, finding out

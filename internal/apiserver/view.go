@@ -24,8 +24,7 @@ func (v *view) revision() int64 {
 // order, until it returns false. about is how many entries are wanted; 0 is all.
 func (v *view) visit(ctx context.Context, s *selected, after watchcache.Position, about int, visit func(*watchcache.Entry) bool) error {
 	if v.snapshot != nil {
-		s.visit(*v.snapshot, after, visit)
-		return nil
+		return s.visit(ctx, *v.snapshot, after, visit)
 	}
 	return v.past.Ascend(ctx, s.namespace, after, about, func(e *watchcache.Entry) bool {
 		return !s.matches(e) || visit(e)

@@ -132,7 +132,7 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 		return w.end(err, start.after)
 	}
 	if start.initial != nil {
-		if err := w.sendInitial(*start.initial, start.announce); err != nil {
+		if err := w.sendInitial(ctx, *start.initial, start.announce); err != nil {
 			return nil //nolint:nilerr // the client is gone
 		}
 	}
@@ -200,13 +200,16 @@ func (w *watcher) scope() watchcache.Scope {
 }
 
 // sendInitial sends everything there is.
-func (w *watcher) sendInitial(snapshot watchcache.Snapshot, announce bool) error {
+func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot, announce bool) error {
 	defer time.AfterFunc(slowAnswer, w.leave).Stop() // others get the seat that a slow client does not need
 	var failed error
-	w.selected.visit(snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
+	ended := w.selected.visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
 		failed = w.add("ADDED", e)
 		return failed == nil
 	})
+	if failed == nil {
+		failed = ended
+	}
 	if failed == nil && announce && w.marks {
 		return w.bookmark(snapshot.Revision, true)
 	}
