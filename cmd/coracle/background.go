@@ -82,6 +82,8 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 			case !ok:
 				<-exited //nolint:errcheck // the log says why it ended
 				return startError{errors.New(lastError(logFile, before))}
+			case stage == processes.ServesStage:
+				p.serves = true
 			case stage == processes.ReadyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
 				return nil
@@ -92,6 +94,9 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or end it with coracle stop --name=%s", f.timeout, logFile, rec.Name)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
+			for stage := range stages {
+				p.serves = p.serves || stage == processes.ServesStage
+			}
 			<-exited //nolint:errcheck // the log says why it ended
 			return startError{fmt.Errorf("%w before the cluster was ready", errInterrupted)}
 		}

@@ -21,6 +21,7 @@ import (
 // process's, and its settings are kept there.
 type prepared struct {
 	claim    *host.Claim
+	serves   bool // others may have stored something in it
 	settings host.Settings
 	record   host.Record
 }
@@ -237,7 +238,7 @@ func (f *upFlags) possible(s host.Settings) error {
 // recordOf says on this machine where a cluster is.
 func recordOf(s host.Settings, before host.Record) host.Record {
 	return host.Record{
-		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, Merged: before.Merged,
+		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, Merged: before.Merged, Settled: true, Served: before.Served,
 		Server:  "https://" + net.JoinHostPort(reachable(s.BindAddress), fmt.Sprint(s.Ports.Secure)),
 		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, ExternalCRI: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
 		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePortRange(), EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
@@ -125,8 +127,8 @@ func after(d time.Duration) <-chan struct{} {
 }
 
 // runPart runs a part of a cluster as all that this process does. begun is
-// called once it is ready.
-func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, begun func() error) error {
+// called once it is ready, before that is told.
+func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, begun func(context.Context)) error {
 	logging.New(o.Log, o.LogLevels).CaptureKlog()
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -135,27 +137,15 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	defer manageMemory(ctx, share)()
 	beside.Go(func() { settle(ctx, p.Ready()) })
 	beside.Go(func() { tellComponents(ctx, r, p) })
-	failed := make(chan error, 1)
 	beside.Go(func() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.Ready():
 		}
-		if err := begun(); err != nil {
-			failed <- err
-			cancel()
-			return
-		}
-		r.Send(processes.Message{Ready: true})
+		begun(ctx)
 	})
-	err := p.Run(ctx)
-	select {
-	case begin := <-failed:
-		return errors.Join(begin, err)
-	default:
-		return err
-	}
+	return p.Run(ctx)
 }
 
 func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
@@ -163,7 +153,7 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 	if err != nil {
 		return err
 	}
-	begun := func() error { return nil }
+	begun := func(context.Context) { r.Send(processes.Message{Ready: true}) }
 	if first {
 		if err := changeRecord(ctx, o.Name, func(rec *host.Record) (err error) {
 			rec.PID = os.Getppid()
@@ -172,18 +162,58 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 		}); err != nil {
 			return err
 		}
-		begun = func() error {
-			return changeRecord(ctx, o.Name, func(rec *host.Record) error {
-				merged, err := host.MergeContext(ctx, rec.Kubeconfig, rec.Name, p.AdminKubeconfig(rec.Server))
-				if err != nil {
-					return fmt.Errorf("write the kubeconfig: %w", err)
-				}
-				rec.Merged = rec.Merged.Then(merged)
-				return nil
-			})
+		begun = func(ctx context.Context) {
+			r.Send(processes.Message{Serves: true})
+			keepContext(ctx, r, o.Name, p.AdminKubeconfig)
 		}
 	}
 	return runPart(ctx, r, o, p, controlShare, begun)
+}
+
+// contextAgain is how often writing the kubeconfig is tried.
+const contextAgain = 5 * time.Second
+
+// keepContext tells that the control plane is ready once the kubeconfig has
+// the cluster's context and the record knows that. A cluster that works does
+// not end for a file that cannot be written: that is told instead, and tried
+// until it succeeds or ctx ends.
+func keepContext(ctx context.Context, r *processes.Reporter, name string, admin func(server string) *clientcmdapi.Config) {
+	told := ""
+	var ready sync.Once
+	for {
+		err := changeRecord(ctx, name, func(rec *host.Record) error {
+			rec.Served = true
+			return writeContext(ctx, rec, admin(rec.Server))
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && err.Error() != told {
+			klog.FromContext(ctx).Error(err, "Cannot write the cluster's context; trying again")
+			r.Send(processes.Message{Stage: err.Error() + "; the cluster works, and this is tried again"})
+			told = err.Error()
+		}
+		ready.Do(func() { r.Send(processes.Message{Ready: true}) })
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(contextAgain):
+		}
+	}
+}
+
+// writeContext writes the context of a cluster to its kubeconfig. The registry
+// is locked.
+func writeContext(ctx context.Context, rec *host.Record, admin *clientcmdapi.Config) error {
+	merged, err := host.MergeContext(ctx, rec.Kubeconfig, rec.Name, admin)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	rec.Merged = rec.Merged.Then(merged)
+	return nil
 }
 
 func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
@@ -191,7 +221,7 @@ func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) erro
 	if err != nil {
 		return err
 	}
-	return runPart(ctx, r, o, n, nodeShare, func() error { return nil })
+	return runPart(ctx, r, o, n, nodeShare, func(context.Context) { r.Send(processes.Message{Ready: true}) })
 }
 
 // changeRecord changes the record of a cluster.

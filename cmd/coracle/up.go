@@ -138,7 +138,7 @@ func up(ctx context.Context, f *upFlags) error {
 		}
 	}
 	var failed startError
-	if p.claim.New() && errors.As(err, &failed) {
+	if p.claim.New() && !p.serves && errors.As(err, &failed) {
 		return errors.Join(failed.cause, abandon(ctx, p.record, p.claim))
 	}
 	return err

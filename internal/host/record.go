@@ -28,6 +28,8 @@ type Record struct {
 	DataDir       string    `json:"dataDir"`
 	Kubeconfig    string    `json:"kubeconfig"`           // the file the context was merged into
 	Merged        Merged    `json:"merged"`               // what that changed
+	Settled       bool      `json:"settled,omitzero"`     // the data directory has settings
+	Served        bool      `json:"served,omitzero"`      // the API server has answered, so that there are objects
 	PID           int       `json:"pid"`                  // of the process, 0 when none
 	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
 	Server        string    `json:"server"`               // URL of the API server

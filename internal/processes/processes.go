@@ -34,6 +34,9 @@ const Command = "supervise"
 type Message struct {
 	// Stage is something that is up now, for whoever waits.
 	Stage string `json:"stage,omitempty"`
+	// Serves says that others can use the cluster from now on, so that what is
+	// stored in it is theirs.
+	Serves bool `json:"serves,omitempty"`
 	// Ready says that the process does all of its work.
 	Ready bool `json:"ready,omitempty"`
 	// Failed is why the process cannot go on; it ends next.

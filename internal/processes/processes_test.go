@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Run(Config{
 			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, LockFD: lock, Failed: strings.Fields(os.Getenv("TEST_FAILED")),
 			Processes: []Spec{
-				{Name: ControlPlane, Args: []string{"works", dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
+				{Name: ControlPlane, Args: []string{os.Args[4], dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
 				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
 			},
 		}))
@@ -67,6 +67,13 @@ func TestMain(m *testing.M) {
 		r.Send(Message{Components: []byte(`"` + strings.Repeat("a", 3*maxMessage) + `"`)})
 		r.Send(Message{Stage: "much was said"})
 		r.Send(Message{Failed: strings.Repeat("b", 2*maxMessage)})
+		os.Exit(1)
+	case "failslate": // after the other process serves
+		r, deadline := NewReporter(), time.Now().Add(20*time.Second)
+		for st, _, _ := Read(dir); time.Now().Before(deadline) && (len(st.Processes) == 0 || !st.Processes[0].Ready); st, _, _ = Read(dir) {
+			time.Sleep(time.Millisecond)
+		}
+		r.Send(Message{Failed: "the disk is full"})
 		os.Exit(1)
 	case "panics":
 		NewReporter()
@@ -87,6 +94,7 @@ func works(dir string, args []string) int {
 	signal.Notify(asked, syscall.SIGTERM)
 	r := NewReporter()
 	r.Send(Message{Stage: strings.Join(args, " ")})
+	r.Send(Message{Serves: args[0] == ControlPlane})
 	r.Send(Message{Ready: true, Components: []byte(`{"n":1}`)})
 	<-asked
 	f, err := os.OpenFile(filepath.Join(dir, "ended"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -128,12 +136,12 @@ type supervised struct {
 // supervise starts a supervisor of a control plane that works and a node that
 // behaves in some way.
 func supervise(t *testing.T, node string, env ...string) *supervised {
-	return superviseIn(t, t.TempDir(), node, nil, env...)
+	return superviseIn(t, t.TempDir(), "works", node, nil, env...)
 }
 
-func superviseIn(t *testing.T, dir, node string, files []*os.File, env ...string) *supervised {
+func superviseIn(t *testing.T, dir, controlPlane, node string, files []*os.File, env ...string) *supervised {
 	s := &supervised{t: t, dir: dir, log: &bytes.Buffer{}}
-	s.cmd = exec.Command(os.Args[0], "supervised", s.dir, node)
+	s.cmd = exec.Command(os.Args[0], "supervised", s.dir, node, controlPlane)
 	s.cmd.ExtraFiles = files
 	s.cmd.Stderr = s.log
 	s.cmd.Env = append(os.Environ(), env...)
@@ -252,7 +260,7 @@ func TestPanicIsTheCause(t *testing.T) {
 }
 
 func TestFailureOfTheFirstStartEndsAll(t *testing.T) {
-	s := supervise(t, "fails")
+	s := superviseIn(t, t.TempDir(), "fails", "deaf", nil)
 	if code := s.wait(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
@@ -272,7 +280,7 @@ func TestAFailedStartIsUndoneUnderTheLock(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	s := superviseIn(t, dir, "fails", []*os.File{lock}, "TEST_LOCK_FD=3", "TEST_FAILED=undoes "+dir, FailedEnv+"=secret")
+	s := superviseIn(t, dir, "fails", "deaf", []*os.File{lock}, "TEST_LOCK_FD=3", "TEST_FAILED=undoes "+dir, FailedEnv+"=secret")
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +294,28 @@ func TestAFailedStartIsUndoneUnderTheLock(t *testing.T) {
 }
 
 func TestLongMessagesAreSkippedOrCut(t *testing.T) {
-	s := supervise(t, "talks")
+	s := superviseIn(t, t.TempDir(), "talks", "deaf", nil)
 	if code := s.wait(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	if !strings.Contains(s.log.String(), "coracle: much was said\n") || !strings.Contains(s.log.String(), "coracle: bbbb") {
 		t.Errorf("what was said after a long message is lost: %d bytes of log", s.log.Len())
+	}
+}
+
+// Once the API server has answered, what is stored is somebody's: a failure is
+// one to report and to retry, though the node was never ready.
+func TestLateFailureIsRetried(t *testing.T) {
+	s := supervise(t, "failslate")
+	st := s.until("the node was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts >= 2 })
+	if p := st.Processes[0]; !p.Ready || p.Restarts != 0 {
+		t.Errorf("the control plane is %+v", p)
+	}
+	if want := "the disk is full"; st.Processes[1].LastCause != want {
+		t.Errorf("cause %q, want %q", st.Processes[1].LastCause, want)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
 	}
 }
 

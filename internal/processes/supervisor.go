@@ -13,9 +13,11 @@ import (
 )
 
 // ProgressEnv names the file to which a supervisor in the background writes
-// its stages, one a line; the last is ReadyStage.
+// its stages, one a line; the last is ReadyStage. From ServesStage on the
+// cluster is never taken away for a start that failed.
 const (
 	ProgressEnv = "CORACLE_PROGRESS_FD"
+	ServesStage = "serves"
 	ReadyStage  = "ready"
 )
 
@@ -62,6 +64,7 @@ type supervisor struct {
 	events   chan func()
 	progress *os.File // nil: the terminal, or nobody any more
 	notify   notifier
+	serves   bool   // others may have stored something in the cluster
 	ready    bool   // every process was ready at some time
 	failure  string // why the cluster cannot start
 	stopping bool
@@ -165,6 +168,12 @@ func (s *supervisor) message(c *child, m Message) {
 	if m.Stage != "" {
 		s.tell(m.Stage)
 	}
+	if m.Serves && !s.serves {
+		s.serves = true
+		if s.progress != nil {
+			s.tell(ServesStage)
+		}
+	}
 	if m.Failed != "" {
 		c.failed = m.Failed
 	}
@@ -210,9 +219,11 @@ func (s *supervisor) tell(stage string) {
 	}
 }
 
-// exited takes note of the end of a process.
+// exited takes note of the end of a process. One that cannot start ends the
+// cluster as long as nobody could use that. Later it is started again like any
+// other, for what failed then, such as a full disk, may be mended.
 func (s *supervisor) exited(c *child, state *os.ProcessState, crash string) {
-	if c.failed != "" && !s.ready && !s.stopping {
+	if c.failed != "" && !s.serves && !s.stopping {
 		s.failure = c.failed
 		c.status.PID = 0
 		s.stop()
@@ -238,7 +249,11 @@ func (s *supervisor) ended(c *child, cause string) {
 	c.status.Restarts++
 	c.status.NextStart = time.Now().Add(delay)
 	s.log('E', "Process ended; starting it again", "process", c.spec.Name, "pid", pid, "cause", cause, "after", life.Round(time.Millisecond), "in", delay)
-	s.notify.tell("STATUS=The process " + c.spec.Name + " ended (" + cause + ") and is started again.")
+	again := "The process " + c.spec.Name + " ended (" + strings.ReplaceAll(cause, "\n", "; ") + ") and is started again."
+	s.notify.tell("STATUS=" + again)
+	if s.progress != nil {
+		s.tell(again)
+	}
 	s.publish()
 	if delay == 0 {
 		s.start(c)
