@@ -90,14 +90,17 @@ func down(ctx context.Context, registry host.Registry, name string, yes bool) er
 	if err != nil {
 		return err
 	}
-	if lock != nil {
-		defer func() { _ = lock.Release() }()
-	}
 	var left []string
-	if err := takeAway(ctx, registry, rec, func() (err error) {
-		left, err = host.RemoveData(rec.DataDir)
-		return err
-	}); err != nil {
+	removeData, vacate := func() error { return nil }, func() error { return nil }
+	if lock != nil { // else there is no directory, and one that comes now is another cluster's
+		defer func() { _ = lock.Release() }()
+		removeData = func() (err error) {
+			left, err = host.RemoveData(rec.DataDir)
+			return err
+		}
+		vacate = func() error { return host.Vacate(rec.DataDir, rec.Directories()) }
+	}
+	if err := takeAway(ctx, registry, rec, removeData, vacate); err != nil {
 		return err
 	}
 	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
@@ -166,8 +169,13 @@ func stopAndLock(ctx context.Context, rec host.Record) (*host.Lock, error) {
 	return lock, err
 }
 
-// takeAway removes everything of a cluster whose processes have ended.
-func takeAway(ctx context.Context, registry host.Registry, rec host.Record, removeData func() error) error {
+// takeAway removes everything of a cluster whose processes have ended, and
+// whose data directory is locked, if it is there. vacate gives that up, last
+// of all: from then on a cluster of the same name may start.
+func takeAway(ctx context.Context, registry host.Registry, rec host.Record, removeData, vacate func() error) error {
+	if now, err := registry.Get(rec.Name); err == nil && now.DataDir == rec.DataDir {
+		rec = now // with what the cluster noted since
+	}
 	if !rec.ControlOnly {
 		if err := cluster.Purge(ctx, cluster.Options{
 			Name: rec.Name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
@@ -185,8 +193,17 @@ func takeAway(ctx context.Context, registry host.Registry, rec host.Record, remo
 	if err != nil { // what is still mounted must not be removed
 		return err
 	}
-	if err := errors.Join(removeData(), host.RemoveRun(runDir)); err != nil {
+	if err := removeData(); err != nil {
 		return err
 	}
-	return registry.Locked(ctx, func() error { return registry.Delete(rec.Name) })
+	return registry.Locked(ctx, func() error {
+		now, err := registry.Get(rec.Name)
+		if err == nil && !now.Same(rec) {
+			return vacate() // the name is another cluster's by now
+		}
+		if err := errors.Join(host.RemoveRun(runDir), registry.Delete(rec.Name)); err != nil {
+			return err
+		}
+		return vacate()
+	})
 }

@@ -79,7 +79,7 @@ func abandon(ctx context.Context, rec host.Record, claim *host.Claim) error {
 		rec = *now
 		return nil
 	})
-	return errors.Join(err, takeAway(ctx, host.NewRegistry(host.Root), rec, claim.Abandon))
+	return errors.Join(err, takeAway(ctx, host.NewRegistry(host.Root), rec, claim.Abandon, claim.Vacate))
 }
 
 const undoCommandName = "undo"

@@ -70,7 +70,7 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	}
 	if err != nil {
 		if p.claim.New() {
-			err = errors.Join(err, p.claim.Abandon())
+			err = errors.Join(err, p.claim.Abandon(), p.claim.Vacate())
 		}
 		return nil, errors.Join(err, p.claim.Lock.Release())
 	}
@@ -138,6 +138,10 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 		}
 	}
 	p.settings, p.record = settings, recordOf(settings, rec)
+	p.record.Made = p.claim.Made
+	if rec.DataDir == p.claim.Dir {
+		p.record.Made = append(rec.Directories(), p.claim.Made...)
+	}
 	if rec.Kubeconfig == "" { // the record was lost, or there was none
 		rec.Kubeconfig = kept.Kubeconfig
 	}

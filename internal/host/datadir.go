@@ -159,15 +159,14 @@ func listTree(dir string) ([]string, error) {
 	return all, nil
 }
 
-// Abandon removes what was made in the directory since it was claimed, and the
-// directories made for it.
+// Abandon removes what was made in the directory since it was claimed.
 func (c *Claim) Abandon() error {
 	_, err := removeManifest(c.Dir, c.Found)
-	for _, made := range slices.Backward(c.Made) {
-		_ = os.Remove(made) // only when empty
-	}
 	return err
 }
+
+// Vacate gives the directory up, as Vacate.
+func (c *Claim) Vacate() error { return Vacate(c.Dir, c.Made) }
 
 // RealPath is the path of a file or directory without symbolic links, whether
 // or not its end is there yet.

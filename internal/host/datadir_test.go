@@ -136,7 +136,7 @@ func TestAbandon(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		files(t, dir, "etcd/member/snap/db", "pki/apiserver.key", "coracle.log")
-		if err := c.Abandon(); err != nil {
+		if err := errors.Join(c.Abandon(), c.Vacate()); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(was, tree(t, parent)); diff != "" {
@@ -185,6 +185,16 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	clusterIn(t, clean, "a")
 	if left, err := RemoveData(clean); err != nil || len(left) > 0 {
 		t.Errorf("of a cluster alone is left %v, %v", left, err)
+	}
+	files(t, clean, lockName)
+	if err := Vacate(clean, nil); err != nil {
+		t.Error(err)
+	}
+	if left := tree(t, filepath.Dir(clean)); len(left) != 1 {
+		t.Errorf("of a directory that was there before is left %v, want the directory alone", left)
+	}
+	if err := Vacate(clean, []string{clean}); err != nil {
+		t.Error(err)
 	}
 	if _, err := os.Stat(clean); !os.IsNotExist(err) {
 		t.Errorf("its directory: %v", err)

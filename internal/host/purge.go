@@ -28,16 +28,21 @@ func manifest() []string {
 	}
 }
 
-// RemoveData removes from a data directory what Coracle made there, and the
-// directory itself when it is empty then. The lock of the directory must be
-// held; it goes last. What is left in the directory is returned.
-func RemoveData(dir string) (left []string, err error) {
-	if left, err = removeManifest(dir, nil); err != nil || len(left) > 0 {
-		return left, err
+// RemoveData removes from a data directory what Coracle made there, all but
+// the lock, which must be held. What is left in the directory is returned.
+func RemoveData(dir string) (left []string, err error) { return removeManifest(dir, nil) }
+
+// Vacate removes the lock of a data directory, which must be held, so that
+// others may have the directory from then on; and those of the directories
+// made for it that are empty, given the outermost first.
+func Vacate(dir string, made []string) error {
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	_ = os.Remove(dir) // unless it is a mount point
-	removeEmptyRoot(dir)
-	return nil, nil
+	for _, made := range slices.Backward(made) {
+		_ = os.Remove(made) // unless something is in it, or mounted there
+	}
+	return nil
 }
 
 // removeManifest removes from a data directory what is in the manifest, but
@@ -69,13 +74,7 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 			_ = os.Remove(filepath.Join(dir, sub)) // only when empty
 		}
 	}
-	if left, err = leftIn(dir); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(filepath.Join(dir, lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return left, err
-	}
-	return left, nil
+	return leftIn(dir)
 }
 
 // removeOwn removes a file, or a directory with everything in it. What is of

@@ -26,6 +26,7 @@ type Record struct {
 	Name          string    `json:"name"`
 	Slot          int       `json:"slot"` // sets the default ports and address ranges
 	DataDir       string    `json:"dataDir"`
+	Made          []string  `json:"made,omitzero"`        // the data directory and those above, as far as they were missing
 	Kubeconfig    string    `json:"kubeconfig"`           // the file the context was merged into
 	Merged        Merged    `json:"merged"`               // what that changed
 	Settled       bool      `json:"settled,omitzero"`     // the data directory has settings
@@ -45,6 +46,20 @@ type Record struct {
 	BinaryVersion string    `json:"binaryVersion"`
 	EtcdServers   []string  `json:"etcdServers,omitzero"`
 	ControlOnly   bool      `json:"controlOnly,omitzero"` // no node in this process
+}
+
+// Same reports whether both say the same of the same start of a cluster.
+func (rec Record) Same(other Record) bool {
+	return rec.Name == other.Name && rec.DataDir == other.DataDir && rec.Started.Equal(other.Started)
+}
+
+// Directories are those that go with the cluster when they are empty then. A
+// record of an earlier version does not know them.
+func (rec Record) Directories() []string {
+	if !rec.Settled {
+		return []string{rec.DataDir}
+	}
+	return rec.Made
 }
 
 // ErrNoCluster says that no cluster of that name is on this machine.
