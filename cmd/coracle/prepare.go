@@ -96,6 +96,13 @@ func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.
 			return "", fmt.Errorf("the data of cluster %s is in %s: leave --data-dir=%s out to start it, or take it away with coracle down --name=%s", rec.Name, rec.DataDir, f.dataDir, rec.Name)
 		}
 	}
+	if rec.DataDir != "" {
+		there := rec
+		there.DataDir = dir
+		if err := there.CheckData(); err != nil {
+			return "", err
+		}
+	}
 	for _, other := range all {
 		if other.Name != f.told.Name && (host.Within(dir, other.DataDir) || host.Within(other.DataDir, dir)) {
 			return "", fmt.Errorf("--data-dir=%s: cluster %s has its data in %s: choose another directory for cluster %s", dir, other.Name, other.DataDir, f.told.Name)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Root is where clusters keep their data and records unless told otherwise.
@@ -60,6 +62,30 @@ func (rec Record) Directories() []string {
 		return []string{rec.DataDir}
 	}
 	return rec.Made
+}
+
+// CheckData reports that the data which the cluster must have is not in its
+// directory, as when a disk is not mounted: nothing may be started in place of
+// it, for that would be an empty cluster, and one without the settings that
+// close it to strangers.
+func (rec Record) CheckData() error {
+	missing := func(name string) error {
+		_, err := os.Lstat(filepath.Join(rec.DataDir, name))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return fmt.Errorf("the data of cluster %s is not in %s, where %s is missing: mount its disk or put back what is lost, or forget the cluster with coracle down --name=%s --yes", rec.Name, rec.DataDir, name, rec.Name)
+		}
+		return err
+	}
+	if !rec.Settled {
+		return nil
+	}
+	if err := missing(settingsName); err != nil || !rec.Served {
+		return err
+	}
+	if s, err := ReadSettings(rec.DataDir); err != nil || s.externalStore() {
+		return err
+	}
+	return missing("etcd/member")
 }
 
 // ErrNoCluster says that no cluster of that name is on this machine.

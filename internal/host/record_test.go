@@ -2,7 +2,9 @@ package host
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -28,4 +30,43 @@ func TestRecordsComeAndGo(t *testing.T) {
 		})
 	}
 	clusters.Wait()
+}
+
+// A cluster whose data is not there, or not whole, is not started anew.
+func TestRecordKnowsWhatDataThereMustBe(t *testing.T) {
+	for _, tt := range []struct {
+		what    string
+		rec     Record
+		without string
+		outside bool
+		missing string
+	}{
+		{"all there", Record{Settled: true, Served: true}, "", false, ""},
+		{"disk not mounted", Record{Settled: true, Served: true}, ".", false, "settings.json"},
+		{"settings lost", Record{Settled: true}, "settings.json", false, "settings.json"},
+		{"objects lost", Record{Settled: true, Served: true}, "etcd", false, "etcd/member"},
+		{"never served", Record{Settled: true}, "etcd", false, ""},
+		{"objects elsewhere", Record{Settled: true, Served: true}, "etcd", true, ""},
+		{"of an earlier version", Record{Served: true}, "settings.json", false, ""},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		clusterIn(t, dir, "a")
+		if tt.outside {
+			s := keptSettings(dir)
+			s.APIServerArgs = append(s.APIServerArgs, "etcd-servers=https://e:2379")
+			if err := s.Write(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tt.without != "" {
+			if err := os.RemoveAll(filepath.Join(dir, tt.without)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tt.rec.Name, tt.rec.DataDir = "a", dir
+		err := tt.rec.CheckData()
+		if (err == nil) != (tt.missing == "") || err != nil && (!strings.Contains(err.Error(), dir+", where "+tt.missing+" is missing") || !strings.Contains(err.Error(), "coracle down --name=a --yes")) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
 }

@@ -128,7 +128,7 @@ func ReadSettings(dataDir string) (Settings, error) {
 func decodeSettings(raw []byte) (Settings, error) {
 	var head struct{ Version int }
 	if err := json.Unmarshal(raw, &head); err != nil {
-		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON", err)
+		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down", err)
 	}
 	if head.Version != settingsVersion {
 		return Settings{}, fmt.Errorf("the settings have version %d and this program knows version %d: use the program that the cluster was started with", head.Version, settingsVersion)
@@ -137,7 +137,7 @@ func decodeSettings(raw []byte) (Settings, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON", err)
+		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down", err)
 	}
 	return s, s.validate()
 }
@@ -219,6 +219,12 @@ func SettingsOf(rec Record) (Settings, error) {
 	}
 	s.Complete(rec.Slot, strings.ToLower(node), rec.BundleDir, rec.Kubeconfig)
 	return s, nil
+}
+
+// externalStore reports whether the objects are in an etcd that is not the
+// cluster's own.
+func (s *Settings) externalStore() bool {
+	return len(s.EtcdServers) > 0 || slices.ContainsFunc(s.APIServerArgs, func(a string) bool { return argumentName(a) == "etcd-servers" })
 }
 
 // wasTold reports whether the value of a flag was given.
