@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +19,13 @@ import (
 )
 
 const (
-	// getPace is how often the others ask during an attack.
-	getPace = 5 * time.Millisecond
+	// getPace is how often another asks during an attack, whether the answers
+	// before have come or not: a server that stands still is asked on.
+	getPace = 10 * time.Millisecond
 	// getBar is what 99 of 100 plain gets must stay below during an attack.
 	getBar = 100 * time.Millisecond
-	// leastGets is how many gets make a figure.
-	leastGets = 200
+	// getPatience is how long one of them waits.
+	getPatience = 10 * time.Second
 )
 
 // attackTries is how often an attack is tried whose figure is too high. What
@@ -48,12 +50,13 @@ func (c *cluster) meanwhile(t *testing.T, attack func(ctx context.Context)) {
 	if _, err := c.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	get := func(ctx context.Context) (time.Duration, error) {
-		begun := time.Now()
+	get := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, getPatience)
+		defer cancel()
 		_, err := other.CoreV1().ConfigMaps(namespace).Get(ctx, "plain", metav1.GetOptions{})
-		return time.Since(begun), err
+		return err
 	}
-	eventually(t, "the other's first get", func() error { _, err := get(t.Context()); return err }) // his rights are there
+	eventually(t, "the other's first get", func() error { return get(t.Context()) }) // his rights are there
 
 	var figures []string
 	for range attackTries {
@@ -76,33 +79,42 @@ func (c *cluster) meanwhile(t *testing.T, attack func(ctx context.Context)) {
 	c.unharmed(t)
 }
 
-// besideOthers runs an attack once and returns how long each get took meanwhile.
-func besideOthers(get func(context.Context) (time.Duration, error), attack func(ctx context.Context)) ([]time.Duration, error) {
+// besideOthers runs an attack once and returns how long each get took that
+// began meanwhile.
+func besideOthers(get func(context.Context) error, attack func(ctx context.Context)) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		attack(ctx)
 	}()
-	defer func() {
-		cancel()
-		<-over
-	}()
+	var mu sync.Mutex // guards the following
 	var took []time.Duration
-	pace := time.NewTicker(getPace)
-	defer pace.Stop()
-	for ended := over; ended != nil || len(took) < leastGets; {
-		select {
-		case <-ended:
-			ended = nil
-		case <-pace.C:
-			d, err := get(ctx)
-			if took = append(took, d); err != nil {
-				return took, fmt.Errorf("get %d after %v: %w", len(took), d, err)
-			}
+	var failed error
+	var asked sync.WaitGroup
+	ask := func() {
+		begun := time.Now()
+		err := get(context.WithoutCancel(ctx))
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(begun))
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("after %v: %w", time.Since(begun), err)
 		}
 	}
-	return took, nil
+	pace := time.NewTicker(getPace)
+	defer pace.Stop()
+	for ended := false; !ended; {
+		asked.Go(ask)
+		select {
+		case <-over:
+			ended = true
+		case <-pace.C:
+		}
+	}
+	asked.Wait()
+	return took, failed
 }
 
 // refused fails the test unless an error is the API's, with one of the codes.
