@@ -37,7 +37,10 @@ func TestNamesOfManifests(t *testing.T) {
 	const container = "{name: main, image: a}"
 	for manifest, want := range map[string]string{
 		"{kind: Pod, metadata: {name: web}, spec: {containers: [" + container + "]}}":                                                                              "",
-		"{kind: Pod, metadata: {name: web, uid: 11d0, namespace: kube-system}, spec: {containers: [" + container + "]}}":                                           "",
+		"{kind: Pod, metadata: {name: web, uid: 11d0a3c2-0a2b-4c5d-8e9f-001122334455, namespace: kube-system}, spec: {containers: [" + container + "]}}":           "",
+		"{kind: Pod, metadata: {name: web, uid: 0123456789abcdef0123456789abcdef}, spec: {containers: [" + container + "]}}":                                       "",
+		"{kind: Pod, metadata: {name: web, uid: web-1}, spec: {containers: [" + container + "]}}":                                                                  "metadata.uid",
+		"{kind: Pod, metadata: {name: web, uid: 11D0A3C2-0A2B-4C5D-8E9F-001122334455}, spec: {containers: [" + container + "]}}":                                   "metadata.uid",
 		"{kind: Pod, metadata: {name: ../web}, spec: {containers: [" + container + "]}}":                                                                           "metadata.name",
 		"{kind: Pod, metadata: {}, spec: {containers: [" + container + "]}}":                                                                                       "metadata.name",
 		"{kind: Pod, metadata: {name: web, namespace: a/b}, spec: {containers: [" + container + "]}}":                                                              "metadata.namespace",

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -150,7 +150,7 @@ func names(pod *v1.Pod) error {
 	}{
 		{"metadata.name", pod.Name, false, validation.IsDNS1123Subdomain},
 		{"metadata.namespace", pod.Namespace, true, validation.IsDNS1123Label},
-		{"metadata.uid", string(pod.UID), true, path.IsValidPathSegmentName},
+		{"metadata.uid", string(pod.UID), true, uidProblems},
 	} {
 		if of.value == "" && of.optional {
 			continue
@@ -175,6 +175,14 @@ func names(pod *v1.Pod) error {
 		return fmt.Errorf("a pod's names are not usable: %s", strings.Join(problems, "; "))
 	}
 	return nil
+}
+
+// uidProblems refuses UIDs by which the pod's files would not be found again.
+func uidProblems(uid string) []string {
+	if files.IsPodUID(uid) {
+		return nil
+	}
+	return []string{"must be a UUID in lower case or 32 hexadecimal digits, or be left out"}
 }
 
 // static fills in what the API server would, and an identity that is the same

@@ -11,33 +11,64 @@ const (
 	maxEnvValue = 32 << 10
 )
 
-// FromEnvFile finds a variable in the text of an environment file: lines of
-// NAME=value, blank ones, and comments that begin with #. White space around
-// names and values and one pair of quotes around a value do not count.
+// FromEnvFile finds a variable in the text of an environment file (KEP-3721):
+//
+//	file    ::= { blank line | # comment | NAME='value' [ # comment ] }
+//
+// A value may have line breaks and anything else but a single quote. One that
+// begins with a blank is empty. White space before a name, and a comment after
+// a value, do not count. Lines after the variable are not looked at.
 func FromEnvFile(raw []byte, key string) (value string, found bool, err error) {
 	if len(key) > maxEnvKey {
 		return "", false, fmt.Errorf("the key has %d characters, more than %d", len(key), maxEnvKey)
 	}
-	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSpace(line)
-		name, value, ok := strings.Cut(line, "=")
-		if !ok || strings.HasPrefix(line, "#") || strings.TrimSpace(name) != key {
+	rest := strings.TrimSuffix(strings.ReplaceAll(string(raw), "\r\n", "\n"), "\r")
+	for number := 1; rest != ""; {
+		line, after, _ := strings.Cut(rest, "\n")
+		name, assigned, isAssignment := strings.Cut(strings.TrimLeft(line, " \t"), "=")
+		begun := number
+		number++
+		value := ""
+		switch {
+		case strings.Trim(line, " \t") == "", strings.HasPrefix(name, "#"):
+			rest = after
 			continue
-		}
-		value = strings.TrimSpace(value)
-		for _, quote := range []string{`'`, `"`} {
-			if len(value) > 1 && strings.HasPrefix(value, quote) && strings.HasSuffix(value, quote) {
-				value = value[1 : len(value)-1]
-				break
+		case !isAssignment:
+			return "", false, fmt.Errorf("line %d has no =, write NAME='value'", begun)
+		case name == "":
+			return "", false, fmt.Errorf("line %d has no name before the =", begun)
+		case strings.HasSuffix(name, " ") || strings.HasSuffix(name, "\t"):
+			return "", false, fmt.Errorf("line %d has a blank before the =", begun)
+		case strings.HasPrefix(assigned, " ") || strings.HasPrefix(assigned, "\t"):
+			rest = after
+		case !strings.HasPrefix(assigned, "'"):
+			return "", false, fmt.Errorf("line %d has a value without single quotes, write NAME='value'", begun)
+		default:
+			quoted := rest[len(line)-len(assigned)+1:]
+			var closed bool
+			if value, rest, closed = strings.Cut(quoted, "'"); !closed {
+				return "", false, fmt.Errorf("line %d has a value without a closing quote", begun)
+			}
+			number += strings.Count(value, "\n")
+			var comment string
+			comment, rest, _ = strings.Cut(rest, "\n")
+			if comment = strings.TrimLeft(comment, " \t"); comment != "" && !strings.HasPrefix(comment, "#") {
+				return "", false, fmt.Errorf("line %d has more than a comment after the closing quote", number-1)
 			}
 		}
-		if len(value) > maxEnvValue {
-			return "", false, fmt.Errorf("the value of %s has %d bytes, more than %d", key, len(value), maxEnvValue)
+		if name == key {
+			return value, true, checkEnvValue(key, value)
 		}
-		if strings.ContainsRune(value, 0) {
-			return "", false, fmt.Errorf("the value of %s has a zero byte", key)
-		}
-		return value, true, nil
 	}
 	return "", false, nil
+}
+
+func checkEnvValue(key, value string) error {
+	if len(value) > maxEnvValue {
+		return fmt.Errorf("the value of %s has %d bytes, more than %d", key, len(value), maxEnvValue)
+	}
+	if strings.ContainsRune(value, 0) {
+		return fmt.Errorf("the value of %s has a zero byte", key)
+	}
+	return nil
 }

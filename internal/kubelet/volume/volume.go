@@ -146,18 +146,11 @@ func (v *Volumes) Known() []types.UID {
 	}
 	out := make([]types.UID, 0, len(names))
 	for _, n := range names {
-		if isUID(n) {
+		if files.IsPodUID(n) {
 			out = append(out, types.UID(n))
 		}
 	}
 	return out
-}
-
-// isUID reports whether a name is a UUID, as API servers give pods, or a hash,
-// as pods of files have.
-func isUID(name string) bool {
-	const hash, uuid = 32, 36
-	return (len(name) == hash || len(name) == uuid) && strings.Trim(name, "0123456789abcdef-") == ""
 }
 
 // Mounts returns the runtime's mounts for one container of the pod. paths is
