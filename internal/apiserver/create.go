@@ -56,7 +56,9 @@ func (q *request) createObject(obj resource.Object, options *metav1.CreateOption
 		return nil, err
 	}
 	q.dropDuplicateOwners(obj, duplicateOwners)
-	q.manage(nil, obj, options.FieldManager)
+	if err := q.manage(nil, obj, options.FieldManager); err != nil {
+		return nil, err
+	}
 	g := q.gate(admission.Create, options, len(options.DryRun) > 0)
 	if err := g.mutate(obj, nil, obj.GetName()); err != nil {
 		return nil, err

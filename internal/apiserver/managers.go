@@ -22,8 +22,9 @@ type ManagedKind struct {
 // an object that is being created and is never changed.
 type FieldManagers interface {
 	// Update notes in obj what manager changed against live. obj may carry
-	// other managed fields than live if the client means to change them.
-	Update(k ManagedKind, live, obj resource.Object, manager string)
+	// other managed fields than live if the client means to change them. An
+	// error refuses the write.
+	Update(k ManagedKind, live, obj resource.Object, manager string) error
 	// KeepTimes takes live's times for entries that differ in nothing else,
 	// so that a write that changes nothing stays one.
 	KeepTimes(live, obj resource.Object)
@@ -33,16 +34,16 @@ type FieldManagers interface {
 }
 
 // manage is the one place where plain writes track ownership.
-func (q *request) manage(live, obj resource.Object, manager string) {
+func (q *request) manage(live, obj resource.Object, manager string) error {
 	if m := q.server.Managers; m != nil {
-		m.Update(q.managedKind(), live, obj, managerName(manager, q.http.UserAgent()))
-		return
+		return m.Update(q.managedKind(), live, obj, managerName(manager, q.http.UserAgent()))
 	}
 	if live == nil {
 		obj.SetManagedFields(nil)
 	} else {
 		obj.SetManagedFields(live.GetManagedFields())
 	}
+	return nil
 }
 
 func (q *request) managedKind() ManagedKind {

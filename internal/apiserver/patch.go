@@ -137,7 +137,7 @@ func (q *request) patched(p *patch, current *watchcache.Entry) (resource.Object,
 		return nil, err
 	}
 	if p.kind != types.ApplyYAMLPatchType {
-		q.manage(current.Object, obj, p.options.FieldManager)
+		return obj, q.manage(current.Object, obj, p.options.FieldManager)
 	}
 	return obj, nil
 }

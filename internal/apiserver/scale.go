@@ -159,8 +159,7 @@ func (q *request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 	}
 	obj := current.Object.DeepCopyObject().(resource.Object)
 	q.sub.Scale.SetReplicas(obj, scale.Spec.Replicas)
-	q.manage(current.Object, obj, options.FieldManager)
-	return obj, nil
+	return obj, q.manage(current.Object, obj, options.FieldManager)
 }
 
 // scales says whether the request is about an object's Scale.

@@ -55,8 +55,7 @@ func (q *request) update() error {
 					return nil, err
 				}
 			}
-			q.manage(objectOf(current), next, options.FieldManager)
-			return next, nil
+			return next, q.manage(objectOf(current), next, options.FieldManager)
 		},
 	}
 	e, created, err := q.store(change)

@@ -49,7 +49,9 @@ func (s *Server) report(ctx context.Context, e *watchcache.Entry, c apiregistrat
 	next.Status.Conditions = status
 	if s.Managers != nil {
 		r := s.kind.Resource()
-		s.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager)
+		if err := s.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager); err != nil {
+			return err
+		}
 	}
 	_, err := s.kind.Update(ctx, next, e)
 	return err

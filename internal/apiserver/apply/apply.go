@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -45,25 +46,32 @@ type tracker struct {
 	fields      *managedfields.FieldManager
 	shape       *shape // nil if only the merging knows how the objects differ
 	version     *resource.Version
+	conversion  conversion
+	root        *typed.TypedValue // an empty object; nil if the types have none
 	subresource string
 	outcomes    outcomes
 }
 
 // Update implements apiserver.FieldManagers. Where tracking fails the
-// ownership stays as it was.
-func (m *Managers) Update(k apiserver.ManagedKind, live, obj resource.Object, manager string) {
+// ownership stays as it was; where it would take too long the error says so.
+func (m *Managers) Update(k apiserver.ManagedKind, live, obj resource.Object, manager string) error {
 	t, err := m.tracker(k)
 	if err != nil {
 		keepManagers(live, obj)
-		return
+		return nil
 	}
 	before := live
 	if before == nil {
 		before = k.Resource.Hub().New()
 	}
-	if err := t.update(before, obj, manager); err != nil {
+	err = t.update(before, obj, manager)
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return err
+	}
+	if err != nil {
 		keepManagers(live, obj)
 	}
+	return nil
 }
 
 func (t *tracker) update(live, obj resource.Object, manager string) error {
@@ -74,8 +82,8 @@ func (t *tracker) update(live, obj resource.Object, manager string) error {
 			return nil
 		}
 	}
-	if tooMany(obj) || tooMany(live) {
-		return errTooManyFields
+	if err := t.checkUpdate(live, obj); err != nil {
+		return err
 	}
 	updated, err := t.fields.Update(live, obj, manager)
 	if err != nil {
@@ -149,7 +157,7 @@ func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("track fields of %s: %w", k.Resource.Plural, err)
 	}
-	made := &tracker{fields: fields, version: k.Version, subresource: k.Subresource}
+	made := &tracker{fields: fields, version: k.Version, conversion: c, root: rootOf(types, k.Version, k.Resource.Kind), subresource: k.Subresource}
 	if sample := k.Version.New(); k.Version.Hub {
 		if value, err := types.ObjectToTyped(sample, typed.AllowDuplicates); err == nil {
 			made.shape = shapeOf(value, reflect.TypeOf(sample))

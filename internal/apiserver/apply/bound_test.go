@@ -8,36 +8,109 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The owners of an object's fields are tracked up to so many fields, and what
-// has more is not applied: the time would grow with the square of their number.
-func TestFieldsWithoutEnd(t *testing.T) {
-	m := newManagers(t)
-	k := kind(t, "configmaps", "")
-	many, data := map[string]string{}, map[string]any{}
-	for i := range 150_000 {
-		many[fmt.Sprint("key", i)] = ""
+// wide is a config map of so many keys.
+func wide(keys int) *corev1.ConfigMap {
+	data := make(map[string]string, keys)
+	for i := range keys {
 		data[fmt.Sprint("key", i)] = ""
 	}
-	obj := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"}, Data: many}
-	begun := time.Now()
-	m.Update(k, nil, obj, "tester")
-	if len(obj.ManagedFields) != 0 {
-		t.Error("150,000 fields are tracked")
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "wide"}, Data: data}
+}
+
+// definition is a custom resource definition, as it is applied, with a schema
+// of so many fields.
+func definition(properties int) map[string]any {
+	of := map[string]any{}
+	for i := range properties {
+		of[fmt.Sprint("group", i/100)] = map[string]any{"type": "object", "properties": map[string]any{}}
 	}
-	small := obj.DeepCopy()
-	small.Data = map[string]string{"a": "b"}
-	m.Update(k, obj, small, "tester")
-	configuration := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "many", "namespace": "default"}, "data": data}
-	if _, err := m.Apply(k, nil, configuration, "tester", false); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("150,000 fields are applied: %v", err)
+	for i := range properties {
+		of[fmt.Sprint("group", i/100)].(map[string]any)["properties"].(map[string]any)[fmt.Sprint("p", i)] = map[string]any{"type": "string"}
+	}
+	version := map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": of}}}
+	return map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "wides.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced", "versions": []any{version},
+			"names": map[string]any{"plural": "wides", "kind": "Wide", "singular": "wide", "listKind": "WideList"},
+		},
+	}
+}
+
+// What the store has room for is applied and tracked, however many fields it
+// has.
+func TestManyFieldsAreTracked(t *testing.T) {
+	m := newManagers(t)
+	definitions := kind(t, "customresourcedefinitions", "")
+	if made, err := m.Apply(definitions, nil, definition(64_000), "tester", false); err != nil || len(made.GetManagedFields()) != 1 {
+		t.Errorf("a definition of 64,000 properties is not applied: %.300v", err)
+	}
+	maps := kind(t, "configmaps", "")
+	obj := wide(21_000)
+	if err := m.Update(maps, nil, obj, "creator"); err != nil || len(obj.ManagedFields) != 1 {
+		t.Fatalf("21,000 keys are not tracked: %v", err)
+	}
+	obj.SetUID("uid")
+	label := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "wide", "namespace": "default", "labels": map[string]any{"a": "b"}}}
+	labeled, err := m.Apply(maps, obj, label, "labeler", false)
+	if err != nil || len(labeled.GetManagedFields()) != 2 {
+		t.Fatalf("a label is not applied to 21,000 keys: %v", err)
+	}
+	changed := labeled.DeepCopyObject().(*corev1.ConfigMap)
+	changed.Data["key7"] = "changed"
+	if err := m.Update(maps, labeled, changed, "changer"); err != nil || len(changed.ManagedFields) != 3 {
+		t.Errorf("a change of one of 21,000 keys is not tracked: %v", err)
+	}
+}
+
+// Elements that belong to their list's or map's owner are no bound: a custom
+// resource may hold a long vector.
+func TestAtomicListsHaveNoBound(t *testing.T) {
+	m := newManagers(t)
+	role := map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "long"}}
+	names := make([]any, 4*maxListItems)
+	for i := range names {
+		names[i] = fmt.Sprint(i)
+	}
+	role["rules"] = []any{map[string]any{"verbs": []any{"get"}, "resources": []any{"pods"}, "apiGroups": []any{""}, "resourceNames": names}}
+	if made, err := m.Apply(kind(t, "clusterroles", ""), nil, role, "tester", false); err != nil || len(made.GetManagedFields()) != 1 {
+		t.Errorf("%d names in a rule are not applied: %v", len(names), err)
+	}
+}
+
+// What cannot be stored with its owners is refused, not left without them: the
+// time would grow with the square of the longest map or list.
+func TestFieldsWithoutEnd(t *testing.T) {
+	m := newManagers(t)
+	maps, pods := kind(t, "configmaps", ""), kind(t, "pods", "")
+	many := wide(150_000)
+	data := map[string]any{}
+	for key := range many.Data {
+		data[key] = ""
+	}
+	pod, small := usual(0), wide(1)
+	for i := range maxListItems + 1 {
+		pod.Finalizers = append(pod.Finalizers, fmt.Sprintf("example.com/%06d", maxListItems-i))
+	}
+	configuration := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "wide", "namespace": "default"}, "data": data}}
+	begun := time.Now()
+	if err := m.Update(maps, nil, many, "tester"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("150,000 keys: %v", err)
+	}
+	if err := m.Update(pods, nil, pod, "tester"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("%d finalizers: %v", len(pod.Finalizers), err)
+	}
+	if _, err := m.Apply(maps, nil, configuration.Object, "tester", false); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("150,000 keys are applied: %v", err)
+	}
+	many.SetUID("uid")
+	if err := m.Update(maps, many, small, "tester"); err != nil {
+		t.Errorf("what is too wide cannot be made smaller: %v", err)
 	}
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("that took %v", took)
-	}
-	fine := &corev1.ConfigMap{TypeMeta: obj.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "fine"}, Data: map[string]string{"a": "b"}}
-	if m.Update(k, nil, fine, "tester"); len(fine.ManagedFields) != 1 {
-		t.Errorf("the owners of one field: %v", fine.ManagedFields)
 	}
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,8 +120,8 @@ func (t *tracker) applyNarrowly(live resource.Object, configuration map[string]a
 }
 
 func (t *tracker) merge(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
-	if tooMany(configuration) || tooMany(live) {
-		return nil, errCannotApply()
+	if err := cmp.Or(t.checkConfiguration(configuration), t.checkWidth(live)); err != nil {
+		return nil, err
 	}
 	merged, err := t.fields.Apply(live, &unstructured.Unstructured{Object: configuration}, manager, force)
 	if err != nil {

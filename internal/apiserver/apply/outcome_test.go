@@ -313,7 +313,9 @@ func BenchmarkUpdate(b *testing.B) {
 		b.Fatal(err)
 	}
 	live := usual(0)
-	m.Update(k, nil, live, "creator")
+	if err := m.Update(k, nil, live, "creator"); err != nil {
+		b.Fatal(err)
+	}
 	live.UID = "uid"
 	empty := k.Resource.Hub().New()
 	for _, how := range []struct {

@@ -35,7 +35,9 @@ func TestResetFields(t *testing.T) {
 		obj.Labels = map[string]string{"a": "b"}
 		obj.Spec.Finalizers = []corev1.FinalizerName{"example.com/x"}
 		obj.Status.Phase = corev1.NamespaceTerminating
-		m.Update(k, live, obj, "tester")
+		if err := m.Update(k, live, obj, "tester"); err != nil {
+			t.Fatal(err)
+		}
 		var owned []string
 		for _, e := range obj.ManagedFields {
 			for _, field := range []string{"labels", "spec", "status"} {

@@ -175,7 +175,9 @@ func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, e *watchc
 	live := e.Object
 	if len(live.GetManagedFields()) == 0 {
 		live = live.DeepCopyObject().(resource.Object)
-		w.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer)
+		if err := w.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer); err != nil {
+			return err
+		}
 	}
 	next, err := w.Managers.Apply(kind, live, map[string]any{
 		"apiVersion": r.Hub().GroupVersion.String(), "kind": r.Kind,
