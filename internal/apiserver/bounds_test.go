@@ -63,6 +63,18 @@ func TestStrategicPatchOfLongLists(t *testing.T) {
 			t.Errorf("%d variables for a %s list: %d %.300s", test.variables, test.name, code, answer)
 		}
 	}
+	var repeated strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&repeated, `{"name":"main","env":[%s]},`, variables(fmt.Sprint("c", i, "-"), 50))
+	}
+	again := `{"spec":{"template":{"spec":{"containers":[` + strings.TrimSuffix(repeated.String(), ",") + `]}}}}`
+	if code, answer, _ := call(t, s, "PATCH", path+"/short", again, "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a list that grows with each of many elements: %d %.300s", code, answer)
+	}
+	order := `{"spec":{"template":{"spec":{"volumes":[` + variables("v", 6000) + `],"$setElementOrder/volumes":[` + variables("v", 6000) + `]}}}}`
+	if code, answer, _ := call(t, s, "PATCH", path+"/short", order, "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusRequestEntityTooLarge {
+		t.Errorf("the order of a new list: %d %.300s", code, answer)
+	}
 	if code, answer, _ := call(t, s, "PATCH", path+"/long", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK {
 		t.Errorf("a label for an object with a long list: %d %.300s", code, answer)
 	}
@@ -83,6 +95,39 @@ func TestStrategicPatchesThatMakeNoSense(t *testing.T) {
 		code, answer, _ := call(t, s, "PATCH", path, patch, "Content-Type", "application/strategic-merge-patch+json")
 		if code != http.StatusBadRequest && code != http.StatusUnprocessableEntity {
 			t.Errorf("PATCH %s %s: %d %.300s", path, patch, code, answer)
+		}
+	}
+}
+
+// Lists that a patch replaces, and those that are not there yet, cost no
+// comparing.
+func TestStrategicPatchOfReplacedLists(t *testing.T) {
+	s := apiservertest.Start(t)
+	elements := func(format string, n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, format+",", i)
+		}
+		return strings.TrimSuffix(text.String(), ",")
+	}
+	addresses := elements(`{"ip":"192.0.2.1","hostname":"h%d"}`, 5200)
+	names := elements(`"name%d"`, 5200)
+	variables := elements(`{"name":"a%d"}`, 5200)
+	for _, test := range []struct{ path, name, spec, patch string }{
+		{"/apis/rbac.authorization.k8s.io/v1/clusterroles", "long", `"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":[` + names + `]}]`, `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"],"resourceNames":[` + names + `]}]`},
+		{"/api/v1/namespaces/default/endpoints", "long", `"subsets":[{"addresses":[` + addresses + `]}]`, `"subsets":[{"addresses":[{"ip":"192.0.2.2"},` + addresses + `]}]`},
+		{
+			"/apis/apps/v1/namespaces/default/deployments", "none", `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"main","image":"example/web:1"}]}}}`,
+			`"spec":{"template":{"spec":{"containers":[{"name":"main","env":[` + variables + `]}]}}}`,
+		},
+	} {
+		if code, answer, _ := call(t, s, "POST", test.path, `{"metadata":{"name":"`+test.name+`"},`+test.spec+`}`); code != http.StatusCreated {
+			t.Errorf("%s: %d %.300s", test.path, code, answer)
+			continue
+		}
+		code, answer, _ := call(t, s, "PATCH", test.path+"/"+test.name, `{`+test.patch+`}`, "Content-Type", "application/strategic-merge-patch+json")
+		if code != http.StatusOK {
+			t.Errorf("%s: %d %.300s", test.path, code, answer)
 		}
 	}
 }

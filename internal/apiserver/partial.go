@@ -183,7 +183,7 @@ func (q *request) mergeParts(p *patch, before resource.Object, touched parts, ch
 			delete(original, name)
 		}
 	}
-	if mergesTooMuch(original, changes) {
+	if mergesTooMuch(original, changes, changed) {
 		return false
 	}
 	merged, err := strategicMerge(original, changes, changed)

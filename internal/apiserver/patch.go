@@ -287,7 +287,7 @@ func (q *request) mergeStrategically(p *patch, current, sample, next runtime.Obj
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if mergesTooMuch(original, changes) {
+	if mergesTooMuch(original, changes, sample) {
 		return errLongLists()
 	}
 	merged, err := strategicMerge(original, changes, sample)
