@@ -106,10 +106,10 @@ func TestEnvironmentFileOfAPod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("host", "KEY=hidden\n")
-	write("volume/env", "# KEY=comment\n\n OTHER = 1\nKEY='the value'\n")
-	write("volume/long", "KEY="+strings.Repeat("x", 33<<10))
-	write("volume/hole", "KEY=1\n")
+	write("host", "KEY='hidden'\n")
+	write("volume/env", "# KEY=comment\n\n OTHER='KEY=1\nKEY=2\n'\nKEY='the value'\n")
+	write("volume/long", "KEY='"+strings.Repeat("x", 33<<10)+"'")
+	write("volume/hole", "KEY='1'\n")
 	if err := os.Truncate(filepath.Join(root, "hole"), 1<<40); err != nil {
 		t.Fatal(err)
 	}

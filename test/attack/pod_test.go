@@ -150,7 +150,7 @@ func TestPodReadsTheHostByAnEnvironmentFile(t *testing.T) {
 		"zero":     "ln -s /dev/zero /work/env",
 		"device":   "mknod /work/env c 1 5",
 		"pipe":     "mkfifo /work/env",
-		"hole":     "echo KEY=1 >/work/env; truncate -s 1024G /work/env",
+		"hole":     "echo \"KEY='1'\" >/work/env; truncate -s 1024G /work/env",
 	} {
 		p.create(name, "env", inVolume(script), func(pod *v1.Pod) {
 			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "work", Path: "env", Key: "KEY"}}}}
