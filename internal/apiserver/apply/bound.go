@@ -22,8 +22,11 @@ import (
 // etcd's 1.5 MiB have room for fewer: with its owner a key takes 20 bytes, an
 // item 24.
 const (
-	maxMapKeys = 128 << 10
-	maxListItems   = 64 << 10
+	maxMapKeys   = 128 << 10
+	maxListItems = 64 << 10
+	// maxOwnersBytes bounds the owners that a client sends, for the same
+	// reason.
+	maxOwnersBytes = 1536 << 10
 )
 
 var errTooWideBefore = errors.New("the stored object is too wide for its owners to be tracked")
@@ -36,6 +39,15 @@ func errTooWide() error {
 // long to track. What is stored without owners stays so, and what is too wide
 // already can be made smaller.
 func (t *tracker) checkUpdate(live, obj resource.Object) error {
+	var owners int
+	for _, e := range obj.GetManagedFields() {
+		if e.FieldsV1 != nil {
+			owners += len(e.FieldsV1.GetRawBytes())
+		}
+	}
+	if owners > maxOwnersBytes {
+		return errTooWide()
+	}
 	stored := live.GetUID() != ""
 	if !stored || len(live.GetManagedFields())+len(obj.GetManagedFields()) > 0 {
 		if err := t.checkWidth(obj); err != nil {

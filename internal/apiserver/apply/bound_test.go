@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,18 @@ func TestFieldsWithoutEnd(t *testing.T) {
 	}
 	if _, err := m.Apply(maps, nil, configuration.Object, "tester", false); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("150,000 keys are applied: %v", err)
+	}
+	var owned strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&owned, `"f:%06d":{},`, 200_000-i)
+	}
+	claimed := wide(1)
+	claimed.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "claimant", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:data":{` + strings.TrimSuffix(owned.String(), ",") + `}}`),
+	}}
+	if err := m.Update(maps, nil, claimed, "tester"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("an owner of 200,000 fields: %v", err)
 	}
 	many.SetUID("uid")
 	if err := m.Update(maps, many, small, "tester"); err != nil {
