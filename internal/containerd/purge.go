@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
 // Purge ends this cluster's containers, shims and containerd and removes
@@ -42,7 +42,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 		}
 	}
 	for _, dir := range dirs {
-		if err := host.RemoveTree(dir); err != nil {
+		if err := tree.Remove(dir); err != nil {
 			return fmt.Errorf("removing %s: %w", dir, err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
 // files makes files, and directories for names that end with a slash.
@@ -31,8 +33,8 @@ func files(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// tree lists everything in a directory.
-func tree(t *testing.T, dir string) []string {
+// listed lists everything in a directory.
+func listed(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -84,12 +86,12 @@ func TestClaimRefusesWhatIsNotItsOwn(t *testing.T) {
 		parent := t.TempDir()
 		dir := filepath.Join(parent, "data")
 		prepare(t, dir)
-		before := tree(t, parent)
+		before := listed(t, parent)
 		c, err := ClaimDir(t.Context(), dir, "a", false)
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%q: %+v, %v", what, c, err)
 		}
-		if diff := cmp.Diff(before, tree(t, parent)); diff != "" {
+		if diff := cmp.Diff(before, listed(t, parent)); diff != "" {
 			t.Errorf("%q: it was touched:\n%s", what, diff)
 		}
 	}
@@ -129,7 +131,7 @@ func TestAbandon(t *testing.T) {
 	} {
 		parent := t.TempDir()
 		files(t, parent, before...)
-		was := tree(t, parent)
+		was := listed(t, parent)
 		dir := filepath.Join(parent, "lib", "data")
 		c, err := ClaimDir(t.Context(), dir, "a", false)
 		if err != nil || !c.New() {
@@ -139,7 +141,7 @@ func TestAbandon(t *testing.T) {
 		if err := errors.Join(c.Abandon(), c.Vacate()); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(was, tree(t, parent)); diff != "" {
+		if diff := cmp.Diff(was, listed(t, parent)); diff != "" {
 			t.Errorf("%s: left is\n%s", what, diff)
 		}
 		if err := c.Lock.Release(); err != nil {
@@ -175,10 +177,10 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 		t.Errorf("said to be left is\n%s", diff)
 	}
 	want = []string{"etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
-	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+	if diff := cmp.Diff(want, listed(t, dir)); diff != "" {
 		t.Errorf("left is\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"precious"}, tree(t, outside)); diff != "" {
+	if diff := cmp.Diff([]string{"precious"}, listed(t, outside)); diff != "" {
 		t.Errorf("behind the links is\n%s", diff)
 	}
 	clean := filepath.Join(t.TempDir(), "clean")
@@ -190,7 +192,7 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	if err := Vacate(clean, nil); err != nil {
 		t.Error(err)
 	}
-	if left := tree(t, filepath.Dir(clean)); len(left) != 1 {
+	if left := listed(t, filepath.Dir(clean)); len(left) != 1 {
 		t.Errorf("of a directory that was there before is left %v, want the directory alone", left)
 	}
 	if err := Vacate(clean, []string{clean}); err != nil {
@@ -223,10 +225,10 @@ func TestRemoveTreeThatIsDeep(t *testing.T) {
 	if err := unix.Close(at); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveTree(top); err != nil {
+	if err := tree.Remove(top); err != nil {
 		t.Error(err)
 	}
-	if left := tree(t, parent); len(left) > 0 {
+	if left := listed(t, parent); len(left) > 0 {
 		t.Errorf("left is %.100v", left)
 	}
 }
@@ -255,7 +257,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 		if _, err := RemoveData(dir); err == nil || !strings.Contains(err.Error(), point) {
 			t.Errorf("removed with a mount at %s: %v", at, err)
 		}
-		if err := RemoveTree(dir); err == nil || !strings.Contains(err.Error(), point) {
+		if err := tree.Remove(dir); err == nil || !strings.Contains(err.Error(), point) {
 			t.Errorf("the tree removed with a mount at %s: %v", at, err)
 		}
 		if err := UnmountOwn(dir, dir+"-run"); err != nil {
@@ -265,7 +267,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 			t.Errorf("%s: mounted after unmounting Coracle's own: %v, %v", at, mounts, err)
 		}
 	}
-	if diff := cmp.Diff([]string{"precious"}, tree(t, theirs)); diff != "" {
+	if diff := cmp.Diff([]string{"precious"}, listed(t, theirs)); diff != "" {
 		t.Errorf("what was mounted is now\n%s", diff)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
 // manifest lists what Coracle makes in a data directory. A pattern without a
@@ -79,7 +81,7 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 
 // removeOwn removes a file, or a directory with everything in it. What is of
 // another kind than Coracle makes is somebody else's and stays.
-func removeOwn(path string, tree bool) error {
+func removeOwn(path string, whole bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -87,10 +89,10 @@ func removeOwn(path string, tree bool) error {
 	if err != nil {
 		return err
 	}
-	if tree && info.IsDir() {
-		return RemoveTree(path)
+	if whole && info.IsDir() {
+		return tree.Remove(path)
 	}
-	if tree || info.IsDir() {
+	if whole || info.IsDir() {
 		return nil
 	}
 	return os.Remove(path)
@@ -127,7 +129,7 @@ func removeEmptyRoot(dir string) {
 
 // RemoveRun removes the directory of a cluster's sockets.
 func RemoveRun(dir string) error {
-	if err := RemoveTree(dir); err != nil {
+	if err := tree.Remove(dir); err != nil {
 		return err
 	}
 	removeEmptyRoot(dir)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
 // Remove takes away the configuration, the leases, the bridge with the pods'
@@ -23,7 +23,7 @@ func (n *Network) Remove() error {
 	if err := n.removeTable(); err != nil {
 		return fmt.Errorf("removing nftables table %s: %w", table(n.config.Name).Name, err)
 	}
-	return host.RemoveTree(n.config.LeaseDir)
+	return tree.Remove(n.config.LeaseDir)
 }
 
 func removeBridge(name string) error {

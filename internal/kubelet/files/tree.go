@@ -4,14 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
 // Pods choose how deep, wide and changeable the trees in their volumes are. A
@@ -230,92 +229,5 @@ func shared(mode uint32, directory, readOnly bool) uint32 {
 	return mode
 }
 
-// removeDepth is how many directories a removal holds open. What is deeper is
-// moved up to the root of the tree first.
-const removeDepth = 64
-
 // RemoveAll implements FS.
-func (OS) RemoveAll(path string) error {
-	err := os.Remove(path)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	dir, openErr := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if openErr != nil {
-		return err
-	}
-	r := &removal{root: int(dir.Fd())}
-	err = r.empty(dir, 0)
-	_ = dir.Close()
-	if err != nil {
-		return fmt.Errorf("remove what is below %s: %w", path, err)
-	}
-	return os.Remove(path)
-}
-
-type removal struct {
-	root  int
-	moved int
-}
-
-// empty removes everything in dir.
-func (r *removal) empty(dir *os.File, depth int) error {
-	for {
-		names, err := dir.Readdirnames(1024)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		for _, name := range names {
-			if err := r.remove(int(dir.Fd()), name, depth); err != nil {
-				return err
-			}
-		}
-		if len(names) == 0 {
-			if _, err := dir.Seek(0, 0); err != nil {
-				return err
-			}
-			if names, err = dir.Readdirnames(1); len(names) == 0 {
-				if errors.Is(err, io.EOF) {
-					return nil
-				}
-				return err
-			}
-			if _, err := dir.Seek(0, 0); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-func (r *removal) remove(dir int, name string, depth int) error {
-	err := unix.Unlinkat(dir, name, 0)
-	if errors.Is(err, unix.EISDIR) {
-		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-	}
-	if err == nil || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if !errors.Is(err, unix.ENOTEMPTY) {
-		return &fs.PathError{Op: "remove", Path: name, Err: err}
-	}
-	if depth == removeDepth {
-		r.moved++
-		to := fmt.Sprintf(".removed-%d-%d", os.Getpid(), r.moved)
-		err := unix.Renameat2(dir, name, r.root, to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EEXIST) {
-			return r.remove(dir, name, depth)
-		}
-		return err
-	}
-	fd, err := openat2(dir, name, beneath(unix.O_RDONLY|unix.O_DIRECTORY))
-	if err != nil {
-		return &fs.PathError{Op: "remove", Path: name, Err: err}
-	}
-	child := os.NewFile(uintptr(fd), filepath.Clean(name))
-	err = r.empty(child, depth+1)
-	_ = child.Close()
-	if err != nil {
-		return err
-	}
-	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-}
+func (OS) RemoveAll(path string) error { return tree.Remove(path) }
