@@ -110,11 +110,14 @@ func Note(ctx context.Context, err error) {
 	if err == nil {
 		return
 	}
-	m := &member{group: NewGroup(Options{})}
+	log := klog.FromContext(ctx)
 	if s := scopeOf(ctx); s != nil && s.member != nil {
-		m = s.member
+		s.member.note(log, err)
+		return
 	}
-	m.note(klog.FromContext(ctx), err)
+	if panicked := (*Panic)(nil); errors.As(err, &panicked) {
+		logFailure(log, err, "going on", "unknown")
+	}
 }
 
 // failing is the back-off from which on a part is said to fail: it has been

@@ -30,6 +30,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Access is what the plugins for users' webhooks and policies need of the server.
@@ -185,7 +186,8 @@ func (e *extension) survive(ctx context.Context, err *error) {
 	if reason == nil || reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
 		return
 	}
-	klog.FromContext(ctx).Error(fmt.Errorf("%v", reason), "Panic in admission", "plugin", e.name, "stack", string(debug.Stack()))
+	// It is the server's, whoever asks: in one process ctx may be another component's.
+	supervise.Note(klog.NewContext(e.ctx, klog.FromContext(ctx)), fmt.Errorf("admission plugin %s: %w", e.name, &supervise.Panic{Value: reason, Stack: debug.Stack()}))
 	*err = apierrors.NewInternalError(fmt.Errorf("admission plugin %s failed on this request: the log has the details", e.name))
 }
 

@@ -8,18 +8,16 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/klog/v2"
-
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Call calls f and returns its error. A panic is logged with its stack, and is
-// an error.
+// Call calls f and returns its error. A panic is logged with its stack, counted
+// for the component that ctx belongs to, and an error.
 func Call(ctx context.Context, what string, f func() error) error {
 	err := supervise.Call(f)
 	if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) {
 		err = fmt.Errorf("%s: %w", what, err)
-		klog.FromContext(ctx).Error(err, "Panic; giving up this piece of work", "stack", string(panicked.Stack))
+		supervise.Note(ctx, err)
 	}
 	return err
 }

@@ -1,9 +1,34 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"testing"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
+
+// Whoever looks at the status of the server sees that something panics in it.
+func TestAPanicIsCounted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g := supervise.NewGroup(supervise.Options{})
+	called := make(chan struct{})
+	g.Go(ctx, "server", func(ctx context.Context) error {
+		if Call(ctx, "work", func() error { panic("broken") }) == nil {
+			t.Error("a panic is no error")
+		}
+		close(called)
+		<-ctx.Done()
+		return nil
+	})
+	<-called
+	status, _ := g.Status()
+	if c := status.Components[0]; c.Panics != 1 || c.Restarts != 0 || c.LastError != "work: panic: broken" {
+		t.Errorf("got %+v", c)
+	}
+	cancel()
+	g.Wait()
+}
 
 func TestCall(t *testing.T) {
 	failed := errors.New("failed")
