@@ -76,7 +76,6 @@ func abandon(ctx context.Context, rec host.Record, claim *host.Claim) error {
 	ctx = context.WithoutCancel(ctx)
 	err := changeRecord(ctx, rec.Name, func(now *host.Record) error {
 		now.PID, now.PIDStart = 0, 0 // the cluster runs no more, although this process may be the one that ran it
-		rec = *now
 		return nil
 	})
 	return errors.Join(err, takeAway(ctx, host.NewRegistry(host.Root), rec, claim.Abandon, claim.Vacate))
