@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 	case "failslate": // after the other process serves
 		r, deadline := NewReporter(), time.Now().Add(20*time.Second)
 		for st, _, _ := Read(dir); time.Now().Before(deadline) && (len(st.Processes) == 0 || !st.Processes[0].Ready); st, _, _ = Read(dir) {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		r.Send(Message{Failed: "the disk is full"})
 		os.Exit(1)
