@@ -10,7 +10,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 )
 
@@ -18,15 +20,48 @@ import (
 // about itself.
 const answerPatience = 5 * time.Second
 
-// adminOf is the configuration of a client with the context that `up` wrote.
-func adminOf(rec host.Record) (*rest.Config, error) {
+// adminContext is the context of a cluster, made from the keys in its data.
+func adminContext(rec host.Record) (*clientcmdapi.Config, error) {
+	settings, err := host.ReadSettings(rec.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	o, err := clusterOptions(settings)
+	if err != nil {
+		return nil, err
+	}
+	p, err := cluster.NewControlPlane(o)
+	if err != nil {
+		return nil, err
+	}
+	return p.AdminKubeconfig(rec.Server), nil
+}
+
+// adminOf is the configuration of a client with the context that `up` wrote,
+// or one like it when that is lost: then lost says so.
+func adminOf(rec host.Record) (config *rest.Config, lost, err error) {
+	config, lost = contextOf(rec)
+	if lost != nil {
+		made, err := adminContext(rec)
+		if err == nil {
+			config, err = clientcmd.NewDefaultClientConfig(*made, nil).ClientConfig()
+		}
+		if err != nil {
+			return nil, lost, errors.Join(lost, err)
+		}
+		lost = fmt.Errorf("%w; write it again with coracle up --name=%s", lost, rec.Name)
+	}
+	config.Timeout = answerPatience
+	return config, lost, nil
+}
+
+func contextOf(rec host.Record) (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: rec.Kubeconfig},
 		&clientcmd.ConfigOverrides{CurrentContext: rec.Name}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("context %s of %s: %w", rec.Name, rec.Kubeconfig, err)
 	}
-	config.Timeout = answerPatience
 	return config, nil
 }
 
@@ -36,7 +71,7 @@ func answers(ctx context.Context, rec host.Record) error {
 	if rec.Suspended() {
 		return fmt.Errorf("cluster %s does not answer: its process %d is suspended; continue it with kill -CONT %d", rec.Name, rec.PID, rec.PID)
 	}
-	config, err := adminOf(rec)
+	config, _, err := adminOf(rec)
 	if err != nil {
 		return err
 	}

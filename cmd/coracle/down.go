@@ -29,20 +29,29 @@ func downCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			registry := host.NewRegistry(host.Root)
-			if dataDir != "" {
-				rec, err := inDirectory(registry, dataDir)
+			if dataDir == "" {
+				rec, err := find(registry, name)
+				if errors.Is(err, host.ErrNoCluster) {
+					fmt.Printf("Nothing to take down: no cluster %s is on this machine.\n", name)
+					return nil
+				}
 				if err != nil {
 					return err
 				}
-				if cmd.Flags().Changed("name") && rec.Name != "" && rec.Name != name {
-					return fmt.Errorf("--data-dir=%s belongs to cluster %s, not to %s: give one of the two flags", dataDir, rec.Name, name)
-				}
-				if name = rec.Name; name == "" {
-					fmt.Printf("Nothing to take down: no cluster on this machine has its data in %s.\n", dataDir)
-					return nil
-				}
+				return down(cmd.Context(), registry, rec, yes)
 			}
-			return down(cmd.Context(), registry, name, yes)
+			rec, err := inDirectory(registry, dataDir)
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("name") && rec.Name != "" && rec.Name != name {
+				return fmt.Errorf("--data-dir=%s belongs to cluster %s, not to %s: give one of the two flags", dataDir, rec.Name, name)
+			}
+			if rec.Name == "" {
+				fmt.Printf("Nothing to take down: no cluster on this machine has its data in %s.\n", dataDir)
+				return nil
+			}
+			return down(cmd.Context(), registry, rec, yes)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "coracle", "name of the cluster")
@@ -51,34 +60,7 @@ func downCommand() *cobra.Command {
 	return cmd
 }
 
-// inDirectory finds the cluster that has its data in a directory; a record
-// without a name if there is none.
-func inDirectory(registry host.Registry, dir string) (host.Record, error) {
-	dir, err := host.RealPath(dir)
-	if err != nil {
-		return host.Record{}, err
-	}
-	all, err := registry.List()
-	if err != nil {
-		return host.Record{}, err
-	}
-	for _, rec := range all {
-		if rec.DataDir == dir {
-			return rec, nil
-		}
-	}
-	return host.Record{}, nil
-}
-
-func down(ctx context.Context, registry host.Registry, name string, yes bool) error {
-	rec, err := registry.Get(name)
-	if errors.Is(err, host.ErrNoCluster) {
-		fmt.Printf("Nothing to take down: no cluster %s is on this machine.\n", name)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func down(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {
 	if err := host.RefuseForeignMounts(rec.DataDir); err != nil {
 		return err
 	}
@@ -103,7 +85,7 @@ func down(ctx context.Context, registry host.Registry, name string, yes bool) er
 	if err := takeAway(ctx, registry, rec, removeData, vacate); err != nil {
 		return err
 	}
-	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", name, time.Since(started).Seconds())
+	fmt.Printf("Cluster %s is gone after %.1f s: no process, mount, cgroup, network interface, nftables table or file of it is left.\n", rec.Name, time.Since(started).Seconds())
 	if len(left) > 0 {
 		fmt.Printf("In %s stays what is not the cluster's: %s\n", rec.DataDir, strings.Join(left, ", "))
 	}
@@ -173,6 +155,9 @@ func stopAndLock(ctx context.Context, rec host.Record) (*host.Lock, error) {
 // whose data directory is locked, if it is there. vacate gives that up, last
 // of all: from then on a cluster of the same name may start.
 func takeAway(ctx context.Context, registry host.Registry, rec host.Record, removeData, vacate func() error) error {
+	if err := refuseOwned(rec.Name); err != nil {
+		return err
+	}
 	if now, err := registry.Get(rec.Name); err == nil && now.DataDir == rec.DataDir {
 		rec = now // with what the cluster noted since
 	}

@@ -31,7 +31,7 @@ coracle); everything after it goes to etcdctl.`,
 			if err != nil {
 				return err
 			}
-			rec, err := host.NewRegistry(host.Root).Get(name)
+			rec, err := find(host.NewRegistry(host.Root), name)
 			if errors.Is(err, host.ErrNoCluster) {
 				return fmt.Errorf("no cluster %s is on this machine: say which with coracle etcdctl --name=NAME", name)
 			}

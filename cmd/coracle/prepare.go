@@ -47,12 +47,15 @@ func clusterOptions(s host.Settings) (cluster.Options, error) {
 // prepare works out what the cluster is to be, checks that it can be, and keeps
 // that. The registry is locked. After an error nothing is left of it.
 func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepared, error) {
-	all, err := registry.List()
+	all, err := list(registry)
 	if err != nil {
 		return nil, err
 	}
-	rec, err := registry.Get(f.told.Name)
-	if err != nil && !errors.Is(err, host.ErrNoCluster) {
+	rec, err := f.found(registry)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseOwned(f.told.Name); err != nil {
 		return nil, err
 	}
 	dir, err := f.directory(registry, all, rec)
@@ -75,6 +78,21 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 		return nil, errors.Join(err, p.claim.Lock.Release())
 	}
 	return p, nil
+}
+
+// found is the cluster's record; an empty one if there is none, or a damaged
+// one in place of which the data directory is given.
+func (f *upFlags) found(registry host.Registry) (host.Record, error) {
+	rec, err := find(registry, f.told.Name)
+	if errors.Is(err, host.ErrNoCluster) {
+		return host.Record{}, nil
+	}
+	if errors.Is(err, host.ErrDamaged) && f.dataDir != "" {
+		if s, err := host.ReadSettings(f.dataDir); err == nil && s.Name == f.told.Name {
+			return host.Record{}, nil
+		}
+	}
+	return rec, err
 }
 
 // directory is the cluster's data directory: where it has been, or else where
@@ -265,7 +283,7 @@ func (f *upFlags) settingFlags() []string {
 }
 
 // alreadyUp answers for a cluster that runs: it takes no changes on, and says so.
-func (f *upFlags) alreadyUp(ctx context.Context, rec host.Record) error {
+func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec host.Record) error {
 	kept, err := host.ReadSettings(rec.DataDir)
 	if err != nil {
 		return err
@@ -296,6 +314,44 @@ func (f *upFlags) alreadyUp(ctx context.Context, rec host.Record) error {
 	if err := answers(ctx, rec); err != nil {
 		return err
 	}
+	if err := rewrite(ctx, registry, rec); err != nil {
+		return fmt.Errorf("cluster %s is up at %s, but: %w", rec.Name, rec.Server, err)
+	}
 	fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
 	return nil
+}
+
+// rewrite puts back what a cluster that runs has lost outside of its data: its
+// record, and its context.
+func rewrite(ctx context.Context, registry host.Registry, rec host.Record) error {
+	return registry.Locked(ctx, func() error {
+		now, err := registry.Get(rec.Name)
+		lost := errors.Is(err, host.ErrNoCluster) || errors.Is(err, host.ErrDamaged)
+		if err != nil && !lost {
+			return err
+		}
+		if lost {
+			now = rec
+			now.Served, now.Started = true, time.Now().UTC()
+			fmt.Printf("Cluster %s had lost its record, which is written again.\n", rec.Name)
+		}
+		has, err := host.HasContext(now.Kubeconfig, now.Name)
+		if err != nil {
+			return err
+		}
+		if !has {
+			admin, err := adminContext(now)
+			if err != nil {
+				return err
+			}
+			if err := writeContext(ctx, &now, admin); err != nil {
+				return err
+			}
+			fmt.Printf("Context %s was missing in %s and is written again.\n", now.Name, now.Kubeconfig)
+		}
+		if !lost && has {
+			return nil
+		}
+		return registry.Put(now)
+	})
 }

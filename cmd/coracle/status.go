@@ -29,7 +29,7 @@ func statusCommand() *cobra.Command {
 		GroupID: "cluster",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := host.NewRegistry(host.Root).Get(name)
+			rec, err := find(host.NewRegistry(host.Root), name)
 			if errors.Is(err, host.ErrNoCluster) {
 				return fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
 			}
@@ -61,7 +61,10 @@ type condition struct {
 	Supervisor *processes.Status `json:"supervisor,omitempty"`
 	// Problem is what is wrong; "" if nothing is.
 	Problem string `json:"problem,omitempty"`
-	Version string `json:"version,omitempty"`
+	// ContextLost says that the kubeconfig has no context of the cluster any
+	// more, which may be well all the same.
+	ContextLost string `json:"contextLost,omitempty"`
+	Version     string `json:"version,omitempty"`
 	// Nodes are the nodes' names, and Ready or why not.
 	Nodes       map[string]string `json:"nodes,omitempty"`
 	Pods        int               `json:"pods"`
@@ -104,9 +107,12 @@ func (c *condition) wrong(err error) {
 
 // ask asks the API server.
 func (c *condition) ask(ctx context.Context) error {
-	config, err := adminOf(c.Record)
+	config, lost, err := adminOf(c.Record)
 	if err != nil {
 		return err
+	}
+	if lost != nil {
+		c.ContextLost = lost.Error()
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -148,8 +154,10 @@ func (c *condition) print(out io.Writer) {
 		line("Process", "not running (its data is kept: coracle up --name=%s starts it again)", c.Name)
 		return
 	}
-	line("Process", "supervisor %d, up for %s", c.PID, since(c.Started))
-	if c.Supervisor != nil {
+	if c.Supervisor == nil {
+		line("Process", "supervisor %d", c.PID)
+	} else {
+		line("Process", "supervisor %d, up for %s", c.PID, since(c.Supervisor.Since))
 		for _, p := range c.Supervisor.Processes {
 			line("", "%s", p)
 			for _, text := range troubles(p) {
@@ -158,7 +166,11 @@ func (c *condition) print(out io.Writer) {
 		}
 	}
 	line("API server", "%s", c.Server)
-	line("Kubeconfig", "%s, context %s", c.Kubeconfig, c.Name)
+	if c.ContextLost == "" {
+		line("Kubeconfig", "%s, context %s", c.Kubeconfig, c.Name)
+	} else {
+		line("Kubeconfig", "lost: %s", c.ContextLost)
+	}
 	if c.Version == "" {
 		return
 	}

@@ -17,7 +17,7 @@ func stopCommand() *cobra.Command {
 		GroupID: "cluster",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := host.NewRegistry(host.Root).Get(name)
+			rec, err := find(host.NewRegistry(host.Root), name)
 			if errors.Is(err, host.ErrNoCluster) {
 				return fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
 			}

@@ -115,12 +115,12 @@ func up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	registry := host.NewRegistry(host.Root)
-	rec, err := registry.Get(f.told.Name)
-	if err != nil && !errors.Is(err, host.ErrNoCluster) {
+	rec, err := f.found(registry)
+	if err != nil {
 		return err
 	}
 	if rec.Running() {
-		return f.alreadyUp(ctx, rec)
+		return f.alreadyUp(ctx, registry, rec)
 	}
 	var p *prepared
 	if err := registry.Locked(ctx, func() (err error) {

@@ -107,6 +107,9 @@ func (r Registry) Folder() string { return filepath.Join(r.root, "clusters") }
 // DataDir is the default data directory of a cluster.
 func (r Registry) DataDir(name string) string { return filepath.Join(r.root, name) }
 
+// ErrDamaged says that a record cannot be read.
+var ErrDamaged = errors.New("the record is damaged")
+
 // Get returns the record of a cluster, or ErrNoCluster.
 func (r Registry) Get(name string) (Record, error) {
 	raw, err := os.ReadFile(r.path(name))
@@ -114,37 +117,39 @@ func (r Registry) Get(name string) (Record, error) {
 		return Record{}, ErrNoCluster
 	}
 	if err != nil {
-		return Record{}, err
+		return Record{}, asRoot(err)
 	}
 	var rec Record
 	if err := json.Unmarshal(raw, &rec); err != nil {
-		return Record{}, fmt.Errorf("%s is damaged (%w): remove it, then run up again", r.path(name), err)
+		return Record{}, fmt.Errorf("%s: %w (%w): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, err, name, name)
+	}
+	if rec.Name != name || rec.DataDir == "" {
+		return Record{}, fmt.Errorf("%s: %w (it names cluster %q): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, rec.Name, name, name)
 	}
 	return rec, nil
 }
 
-// List returns all records, by name.
-func (r Registry) List() ([]Record, error) {
-	entries, err := os.ReadDir(filepath.Join(r.root, "clusters"))
+// Names are those of the clusters that have records, sorted.
+func (r Registry) Names() ([]string, error) {
+	entries, err := os.ReadDir(r.Folder())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	var all []Record
+	var names []string
 	for _, e := range entries {
-		name, isRecord := strings.CutSuffix(e.Name(), ".json")
-		if !isRecord {
-			continue
+		if name, isRecord := strings.CutSuffix(e.Name(), ".json"); isRecord && !strings.HasPrefix(name, ".") {
+			names = append(names, name)
 		}
-		rec, err := r.Get(name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, rec)
 	}
-	return all, nil
+	return names, asRoot(err)
+}
+
+// asRoot says what to do about an error of permission.
+func asRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("read the records of the clusters (as root, use sudo): %w", err)
+	}
+	return err
 }
 
 // Put writes a record; the write is atomic. The Delete of another cluster may

@@ -50,6 +50,12 @@ func Main(args []string) int {
 	if a.LockFD > 0 {
 		syscall.CloseOnExec(a.LockFD)
 	}
+	owner, err := own(a.RunDir, a.DataDir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "coracle:", err)
+		return 1
+	}
+	defer func() { _ = owner.Close() }()
 	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Failed: strings.Fields(*failed)}
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	c.Processes = append(c.Processes, Spec{

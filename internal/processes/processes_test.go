@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -55,6 +56,12 @@ func TestMain(m *testing.M) {
 				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
 			},
 		}))
+	case "owns":
+		if _, err := own(dir, "/data"); err != nil {
+			os.Exit(1)
+		}
+		_, _ = os.Stdout.WriteString(".")
+		select {}
 	case "works":
 		os.Exit(works(dir, os.Args[3:]))
 	case "fails":
@@ -346,6 +353,49 @@ func TestKilledSupervisorLeavesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "ended")); err == nil {
 		t.Error("the control plane was asked to end, by nobody that was left")
+	}
+}
+
+// A run directory has one supervisor, whom others find without its status.
+func TestRunDirectoryHasOneSupervisor(t *testing.T) {
+	dir := t.TempDir()
+	if _, ok, err := OwnerOf(dir); ok || err != nil {
+		t.Errorf("an empty directory has an owner: %v, %v", ok, err)
+	}
+	owner := exec.Command(os.Args[0], "owns", dir)
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if o, ok, err := OwnerOf(dir); !ok || err != nil || o.PID != owner.Process.Pid || o.DataDir != "/data" {
+		t.Errorf("the owner is %+v, %v, %v, want process %d", o, ok, err, owner.Process.Pid)
+	}
+	if f, err := own(dir, "/other"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the cluster", owner.Process.Pid)) {
+		t.Errorf("a second owner: %v, %v", f, err)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait() // killed
+	if _, ok, err := OwnerOf(dir); ok || err != nil {
+		t.Errorf("there is an owner that was killed: %v, %v", ok, err)
+	}
+}
+
+// A damaged status keeps nobody from ending or starting a cluster.
+func TestDamagedStatusIsNoObstacle(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(statusFile(dir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndLeft(dir, time.Second); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,6 +17,10 @@ const maxStatus = 4 << 20
 
 func statusFile(runDir string) string { return runDir + "/processes.json" }
 
+// errDamaged says that a status cannot be read. It is no reason not to end a
+// cluster: the kernel ends the processes with their supervisor.
+var errDamaged = errors.New("the file is damaged")
+
 // Read returns what the supervisor wrote last; ok is false if there was none.
 func Read(runDir string) (s Status, ok bool, err error) {
 	f, err := os.Open(statusFile(runDir))
@@ -32,7 +36,7 @@ func Read(runDir string) (s Status, ok bool, err error) {
 		return s, false, err
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return s, false, fmt.Errorf("%s: %w", statusFile(runDir), err)
+		return s, false, fmt.Errorf("%s: %w (%w)", statusFile(runDir), errDamaged, err)
 	}
 	return s, true, nil
 }
@@ -119,6 +123,9 @@ func (p Process) String() string {
 func EndLeft(runDir string, patience time.Duration) error {
 	s, ok, err := Read(runDir)
 	if err != nil || !ok {
+		if errors.Is(err, errDamaged) {
+			return nil
+		}
 		return err
 	}
 	deadline := time.Now().Add(patience)
