@@ -59,9 +59,7 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
-	if err := p.claim.Lock.HandTo(rec.Name, cmd.Process.Pid); err != nil {
-		return err
-	}
+	p.claim.Lock.HandTo(rec.Name, cmd.Process.Pid)
 	_ = w.Close()
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()

@@ -94,9 +94,7 @@ func tryLock(path string, holder Holder) (*Lock, error) {
 	if there, err := l.isAt(path); !there || err != nil {
 		return nil, errors.Join(err, l.Release())
 	}
-	if err := l.tell(holder); err != nil {
-		return nil, errors.Join(err, l.Release())
-	}
+	l.tell(holder)
 	return l, nil
 }
 
@@ -127,17 +125,13 @@ func (l *Lock) isAt(path string) (bool, error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// tell writes who holds the lock, for the messages of others.
-func (l *Lock) tell(holder Holder) error {
+// tell writes who holds the lock, for the messages of others. On a full disk
+// they do without; what would make room must not fail for that.
+func (l *Lock) tell(holder Holder) {
 	raw, err := json.Marshal(holder)
-	if err != nil {
-		return err
+	if err == nil && l.file.Truncate(0) == nil {
+		_, _ = l.file.WriteAt(append(raw, '\n'), 0)
 	}
-	if err := l.file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = l.file.WriteAt(append(raw, '\n'), 0)
-	return err
 }
 
 func readHolder(f *os.File) Holder {
@@ -169,8 +163,8 @@ func LockData(ctx context.Context, dir, cluster string, patience time.Duration) 
 }
 
 // HandTo notes that a process that inherited the lock holds it for a cluster.
-func (l *Lock) HandTo(cluster string, pid int) error {
+func (l *Lock) HandTo(cluster string, pid int) {
 	h := Holder{Cluster: cluster, PID: pid}
 	h.PIDStart, _ = StartTime(pid) // only for messages
-	return l.tell(h)
+	l.tell(h)
 }

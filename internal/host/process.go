@@ -73,6 +73,9 @@ func (h Holder) end(ctx context.Context, signal unix.Signal, patience time.Durat
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", h.PID, err)
 	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) { // one that is suspended could not hear
+		return fmt.Errorf("continue process %d: %w", h.PID, err)
+	}
 	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {
 		return err
 	}

@@ -190,9 +190,11 @@ func bothReady(st Status) bool {
 }
 
 // stop asks the supervisor to end and returns its exit code.
-func (s *supervised) stop() int {
+func (s *supervised) stop() int { return s.end(syscall.SIGTERM) }
+
+func (s *supervised) end(signal syscall.Signal) int {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.cmd.Process.Signal(signal); err != nil {
 		s.t.Fatal(err)
 	}
 	return s.wait()
@@ -224,6 +226,22 @@ func TestNodeIsStoppedBeforeItsControlPlane(t *testing.T) {
 		if !strings.Contains(s.log.String(), "coracle: "+stage+"\n") {
 			t.Errorf("no stage %q in\n%s", stage, s.log)
 		}
+	}
+}
+
+// A terminal that goes ends a cluster in the foreground like any other request.
+func TestHangUpEndsAll(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("this test runs under nohup")
+	}
+	s := supervise(t, "works")
+	s.until("both are ready", bothReady)
+	if code := s.end(syscall.SIGHUP); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+	ended, err := os.ReadFile(filepath.Join(s.dir, "ended"))
+	if want := "node\ncontrol-plane\n"; err != nil || string(ended) != want {
+		t.Errorf("ended: %q (%v), want %q", ended, err, want)
 	}
 }
 

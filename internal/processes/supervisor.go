@@ -87,6 +87,9 @@ func Run(c Config) int {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	s.loop(signals)
 	s.notify.tell("STOPPING=1")
 	_ = os.Remove(statusFile(c.RunDir))
