@@ -96,7 +96,11 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 				p.serves = p.serves || stage == processes.ServesStage
 			}
 			<-exited //nolint:errcheck // the log says why it ended
-			return startError{fmt.Errorf("%w before the cluster was ready", errInterrupted)}
+			err := fmt.Errorf("%w before the cluster was ready", errInterrupted)
+			if p.serves || !p.claim.New() {
+				err = fmt.Errorf("%w: it is stopped and keeps its data; coracle up --name=%s starts it again, coracle down --name=%s takes it away", err, rec.Name, rec.Name)
+			}
+			return startError{err}
 		}
 	}
 }
