@@ -98,7 +98,14 @@ func startMutating(t testing.TB) *server {
 		s.post(registration+"mutatingadmissionpolicybindings", binding(name))
 	}
 	s.await("the policies and the webhook are at work", func() bool {
-		probe := s.post("/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata": {"name": "probe"}}`)
+		o := s.do(http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", "application/json", []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}}`))
+		if o.Code == http.StatusServiceUnavailable { // the schemas that policies apply by are still to come
+			return false
+		}
+		if o.Code >= http.StatusBadRequest {
+			s.t.Fatalf("probe: %d %s", o.Code, o.Status.Message)
+		}
+		probe := o.Object.(map[string]any)
 		return marked(probe, byApply) && marked(probe, byPatch) && marked(probe, byWebhook)
 	})
 	return s
