@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // deletionAction is what a DELETE does to an object.
@@ -77,7 +78,7 @@ func applyGrace(r *resource.Resource, obj resource.Object, options *metav1.Delet
 	}
 	grace := r.GracePeriod(obj, options)
 	options.GracePeriodSeconds = &grace
-	at := seconds(now.Add(time.Duration(grace) * time.Second))
+	at := seconds(now.Add(timespan.Seconds(grace)))
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(ptrTo(grace))
 	if obj.GetGeneration() > 0 {
@@ -100,7 +101,7 @@ func shortenGrace(obj resource.Object, options *metav1.DeleteOptions, now time.T
 	if period >= *had {
 		return false, true
 	}
-	at := obj.GetDeletionTimestamp().Add(time.Duration(period-*had) * time.Second)
+	at := obj.GetDeletionTimestamp().Add(-timespan.Seconds(*had)).Add(timespan.Seconds(period))
 	if at.Before(now) {
 		at = now
 		if period != 0 {

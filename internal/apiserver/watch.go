@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/timespan"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -44,7 +45,7 @@ func (q *request) watch() error {
 	}
 	timeout := time.Duration(float64(q.server.MinRequestTimeout) * (1 + rand.Float64()))
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
-		timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+		timeout = timespan.Seconds(*options.TimeoutSeconds)
 	}
 	ctx, cancel := context.WithTimeout(q.ctx, timeout)
 	defer cancel()

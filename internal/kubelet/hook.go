@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // maxHookOutput bounds what an error says of a hook's output, in bytes.
@@ -39,7 +40,7 @@ func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Targ
 		}
 		return nil
 	case h.Sleep != nil:
-		pause(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		pause(ctx, timespan.Seconds(h.Sleep.Seconds))
 		return nil
 	}
 	return fmt.Errorf("container %s has a lifecycle hook without a handler", t.Container.Name)

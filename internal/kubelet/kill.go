@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // minimumGrace is what every container gets to end by itself, in seconds.
@@ -191,7 +192,7 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Contain
 	began := time.Now()
 	declared := specContainer(pod, c.Name)
 	if grace > 0 && declared != nil && declared.Lifecycle != nil && declared.Lifecycle.PreStop != nil {
-		hookCtx, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
+		hookCtx, cancel := context.WithTimeout(ctx, timespan.Seconds(grace))
 		target := probe.Target{Pod: pod, Container: declared, ContainerID: c.ID}
 		if w := k.worker(pod.UID); w != nil {
 			if seen := w.seen(); seen != nil {
@@ -205,7 +206,9 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Contain
 		cancel()
 		grace -= int64(time.Since(began).Seconds())
 	}
-	if err := k.runtime.StopContainer(ctx, c.ID, max(grace, minimumGrace)); err != nil && !cri.IsNotFound(err) {
+	// The runtime makes a time.Duration of it.
+	left := int64(timespan.Seconds(max(grace, minimumGrace)) / time.Second)
+	if err := k.runtime.StopContainer(ctx, c.ID, left); err != nil && !cri.IsNotFound(err) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/server"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // newServer makes the server with the node's certificate and its rules of access.
@@ -283,7 +284,7 @@ func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.
 		return b.running(ctx, c.ID)
 	}}
 	if o.SinceSeconds != nil {
-		options.Since = time.Now().Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		options.Since = time.Now().Add(-timespan.Seconds(*o.SinceSeconds))
 	}
 	if o.SinceTime != nil {
 		options.Since = o.SinceTime.Time

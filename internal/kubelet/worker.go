@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // worker takes care of one pod in a goroutine of its own:
@@ -303,7 +304,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	}
 	now := time.Now()
 	if seconds := pod.Spec.ActiveDeadlineSeconds; seconds != nil && st.StartTime != nil {
-		left := st.StartTime.Add(time.Duration(*seconds) * time.Second).Sub(now)
+		left := st.StartTime.Add(timespan.Seconds(*seconds)).Sub(now)
 		if left <= 0 {
 			w.evict(status.Cause{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}, nil, nil)
 			k.recorder.Event(reference(pod), v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Usage is what an object of the resource takes from a quota at a time: it
@@ -54,7 +56,7 @@ func finished(pod *corev1.Pod, now time.Time) bool {
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
 		return false
 	}
-	return now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+	return now.After(pod.DeletionTimestamp.Add(timespan.Seconds(*pod.DeletionGracePeriodSeconds)))
 }
 
 func podUsage(used corev1.ResourceList, pod *corev1.Pod) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/own"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Descriptor describes the controller.
@@ -225,7 +226,7 @@ func (c *cronJobs) start(ctx context.Context, cj *batch.CronJob) error {
 	if at.IsZero() {
 		return nil
 	}
-	if d := cj.Spec.StartingDeadlineSeconds; d != nil && at.Add(time.Duration(*d)*time.Second).Before(now) {
+	if d := cj.Spec.StartingDeadlineSeconds; d != nil && at.Add(timespan.Seconds(*d)).Before(now) {
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/robfig/cron/v3"
 	batch "k8s.io/api/batch/v1"
+
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // tooManyMissed is the number of missed times above which something is wrong
@@ -35,7 +37,7 @@ func due(cj *batch.CronJob, s cron.Schedule, now time.Time) (latest time.Time, m
 	}
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
 		// What is older than the deadline is not started any more.
-		if earliest := now.Add(-time.Duration(*d) * time.Second); earliest.After(from) {
+		if earliest := now.Add(-timespan.Seconds(*d)); earliest.After(from) {
 			from = earliest
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"slices"
 
 	apps "k8s.io/api/apps/v1"
@@ -95,19 +96,21 @@ func wanted(d *apps.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// total sums a number over ReplicaSets.
-func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) (sum int32) {
+// total sums a number over ReplicaSets. It does not go above the largest.
+func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) int32 {
+	sum := int64(0)
 	for _, rs := range all {
-		sum += number(rs)
+		sum += int64(number(rs))
 	}
-	return sum
+	return int32(min(sum, math.MaxInt32))
 }
 
 func available(rs *apps.ReplicaSet) int32 { return rs.Status.AvailableReplicas }
 
 // limits resolves how many pods above the wanted number there may be and how
 // many below it may be missing. At least one of the two is not zero for a
-// rolling update; for Recreate both are.
+// rolling update; for Recreate both are. Wanted and surge together never
+// overflow.
 func limits(d *apps.Deployment) (surge, unavailable int32) {
 	if d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil || wanted(d) == 0 {
 		return 0, 0
@@ -119,7 +122,7 @@ func limits(d *apps.Deployment) (surge, unavailable int32) {
 	if up == 0 && down == 0 {
 		down = 1
 	}
-	return int32(up), min(int32(down), wanted(d))
+	return int32(min(up, math.MaxInt32-int(wanted(d)))), int32(min(down, int(wanted(d))))
 }
 
 // newReplicaSet is a Deployment's ReplicaSet for its present template, with

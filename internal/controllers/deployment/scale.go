@@ -153,7 +153,8 @@ func share(rs *apps.ReplicaSet, d *apps.Deployment, allowed int32) int32 {
 	if before == 0 {
 		return 0
 	}
-	return int32(math.Round(float64(size(rs))*float64(allowed)/float64(before))) - size(rs)
+	whole := math.Round(float64(size(rs)) * float64(allowed) / float64(before))
+	return int32(max(0, min(whole, math.MaxInt32))) - size(rs)
 }
 
 // needsRescale reports whether a Deployment was scaled since its ReplicaSets

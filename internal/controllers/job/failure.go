@@ -34,19 +34,19 @@ func (s snapshot) restartedTooOften(o outcome, limit int32) bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
 		return false
 	}
-	restarts := int32(0)
+	restarts := int64(0)
 	for _, pod := range o.active {
 		if pod.Status.Phase != v1.PodRunning && pod.Status.Phase != v1.PodPending {
 			continue
 		}
 		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-			restarts += c.RestartCount
+			restarts += int64(c.RestartCount)
 		}
 	}
 	if limit == 0 {
 		return restarts > 0
 	}
-	return restarts >= limit
+	return restarts >= int64(limit)
 }
 
 // judgeFailure applies the pod failure policy (KEP-3329) to a pod that failed.

@@ -1,11 +1,8 @@
 package job
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -21,50 +18,6 @@ func indexOf(pod *v1.Pod) int {
 		return -1
 	}
 	return n
-}
-
-// parseIndexes reads "1,3-5,7". What cannot be read is left out.
-func parseIndexes(s string) map[int]bool {
-	out := map[int]bool{}
-	for part := range strings.SplitSeq(s, ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		first, err := strconv.Atoi(from)
-		if err != nil {
-			continue
-		}
-		last := first
-		if isRange {
-			if last, err = strconv.Atoi(to); err != nil {
-				continue
-			}
-		}
-		for i := first; i <= last; i++ {
-			out[i] = true
-		}
-	}
-	return out
-}
-
-// formatIndexes writes what parseIndexes reads; a range has three or more.
-func formatIndexes(set map[int]bool) string {
-	var parts []string
-	sorted := slices.Sorted(maps.Keys(set))
-	for i := 0; i < len(sorted); {
-		j := i
-		for j+1 < len(sorted) && sorted[j+1] == sorted[j]+1 {
-			j++
-		}
-		switch j - i {
-		case 0:
-			parts = append(parts, strconv.Itoa(sorted[i]))
-		case 1:
-			parts = append(parts, strconv.Itoa(sorted[i]), strconv.Itoa(sorted[j]))
-		default:
-			parts = append(parts, fmt.Sprintf("%d-%d", sorted[i], sorted[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, ",")
 }
 
 // newPod is a Job's pod for a slot.

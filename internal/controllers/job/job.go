@@ -242,7 +242,7 @@ func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
 		}
 		return err
 	})
-	create := p.create[:min(len(p.create), burst)]
+	create := p.create
 	if len(create) == 0 {
 		return deleted
 	}

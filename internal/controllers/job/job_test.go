@@ -95,7 +95,7 @@ func TestDecide(t *testing.T) {
 
 func TestIndexes(t *testing.T) {
 	for _, s := range []string{"", "0", "0,1", "0-2", "1,3-5,7,8,10-12"} {
-		if got := formatIndexes(parseIndexes(s)); got != s {
+		if got := parseIndexes(s).String(); got != s {
 			t.Errorf("%q became %q", s, got)
 		}
 	}

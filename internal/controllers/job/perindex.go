@@ -37,7 +37,7 @@ func (a attempts) annotate(pod *v1.Pod) {
 func (a attempts) sum() int { return a.counted + a.ignored }
 
 // failedBefore are the indexes that will not be tried again.
-func failedBefore(p *plan) map[int]bool {
+func failedBefore(p *plan) indexes {
 	if p.status.FailedIndexes == nil {
 		return nil
 	}
@@ -46,27 +46,24 @@ func failedBefore(p *plan) map[int]bool {
 
 // failedIndexes adds to the indexes that are given up those whose limit the
 // pods have passed, and those that the failure policy gives up.
-func (s snapshot) failedIndexes(p *plan, done map[int]bool) map[int]bool {
-	given := map[int]bool{}
-	for i := range failedBefore(p) {
-		given[i] = true
-	}
+func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
+	var given []int
 	for _, pod := range s.pods {
 		index := indexOf(pod)
-		if !tracked(pod) || !s.inRange(index) || done[index] || !failed(s.job, pod) {
+		if !tracked(pod) || !s.inRange(index) || done.has(index) || !failed(s.job, pod) {
 			continue
 		}
 		switch action, _ := judgeFailure(s.job, pod); action {
 		case batch.PodFailurePolicyActionIgnore:
 		case batch.PodFailurePolicyActionFailIndex:
-			given[index] = true
+			given = append(given, index)
 		default:
 			if attemptsBefore(pod).counted >= int(*s.job.Spec.BackoffLimitPerIndex) {
-				given[index] = true
+				given = append(given, index)
 			}
 		}
 	}
-	return given
+	return failedBefore(p).with(given...)
 }
 
 // unreplaced returns, for each index that is to be tried again and has no
@@ -82,7 +79,7 @@ func (s snapshot) unreplaced(p *plan) map[int]*v1.Pod {
 	given := s.failedIndexes(p, done)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
-		if !tracked(pod) || !s.inRange(index) || done[index] || given[index] {
+		if !tracked(pod) || !s.inRange(index) || done.has(index) || given.has(index) {
 			continue
 		}
 		if have := last[index]; have == nil || attemptsBefore(pod).sum() > attemptsBefore(have).sum() {
@@ -117,11 +114,11 @@ func (s snapshot) judgeIndexes(p *plan) (reason, message string) {
 	if !perIndex(s.job) {
 		return "", ""
 	}
-	given := len(failedBefore(p))
+	given := failedBefore(p).count()
 	switch limit := s.job.Spec.MaxFailedIndexes; {
-	case limit != nil && given > int(*limit):
+	case limit != nil && given > *limit:
 		return batch.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes"
-	case given > 0 && given+int(p.status.Succeeded) >= int(*s.job.Spec.Completions):
+	case given > 0 && int64(given)+int64(p.status.Succeeded) >= int64(*s.job.Spec.Completions):
 		return batch.JobReasonFailedIndexes, "Job has failed indexes"
 	}
 	return "", ""

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // snapshot is all that a Job's next step depends on.
@@ -178,7 +179,7 @@ func (s snapshot) account(p *plan) {
 	}
 	uncounted.Succeeded = settle(uncounted.Succeeded, &p.status.Succeeded)
 	uncounted.Failed = settle(uncounted.Failed, &p.status.Failed)
-	done := parseIndexes(p.status.CompletedIndexes)
+	var ended []int
 	held := s.unreplaced(p)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
@@ -188,7 +189,7 @@ func (s snapshot) account(p *plan) {
 		case slices.Contains(uncounted.Succeeded, pod.UID), slices.Contains(uncounted.Failed, pod.UID):
 		case pod.Status.Phase == v1.PodSucceeded && indexed(s.job):
 			if s.inRange(index) {
-				done[index] = true
+				ended = append(ended, index)
 			}
 		case pod.Status.Phase == v1.PodSucceeded:
 			uncounted.Succeeded = append(uncounted.Succeeded, pod.UID)
@@ -206,12 +207,13 @@ func (s snapshot) account(p *plan) {
 		}
 		p.release = append(p.release, pod)
 	}
+	done := parseIndexes(p.status.CompletedIndexes).with(ended...)
 	if indexed(s.job) {
-		p.status.CompletedIndexes = formatIndexes(done)
-		p.status.Succeeded = int32(len(done))
+		p.status.CompletedIndexes = done.String()
+		p.status.Succeeded = done.count()
 	}
 	if perIndex(s.job) {
-		p.status.FailedIndexes = new(formatIndexes(s.failedIndexes(p, done)))
+		p.status.FailedIndexes = new(s.failedIndexes(p, done).String())
 	}
 }
 
@@ -241,7 +243,7 @@ func (s snapshot) judge(p *plan, o outcome) {
 		return
 	}
 	if d := s.job.Spec.ActiveDeadlineSeconds; d != nil && p.status.StartTime != nil && !suspended(s.job) {
-		left := p.status.StartTime.Add(time.Duration(*d) * time.Second).Sub(s.now)
+		left := p.status.StartTime.Add(timespan.Seconds(*d)).Sub(s.now)
 		if left <= 0 {
 			fail(batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			return
@@ -272,18 +274,13 @@ func matchedRule(job *batch.Job, completed string) int {
 	}
 	done := parseIndexes(completed)
 	for i, rule := range job.Spec.SuccessPolicy.Rules {
-		counted, needed := len(done), 0
+		counted, needed := done.count(), int32(0)
 		if rule.SucceededIndexes != nil {
 			wanted := parseIndexes(*rule.SucceededIndexes)
-			counted, needed = 0, len(wanted)
-			for index := range wanted {
-				if done[index] {
-					counted++
-				}
-			}
+			counted, needed = done.common(wanted), wanted.count()
 		}
 		if rule.SucceededCount != nil {
-			needed = int(*rule.SucceededCount)
+			needed = *rule.SucceededCount
 		}
 		if counted >= needed {
 			return i
@@ -306,7 +303,7 @@ func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
 	}
 	want := parallel
 	if s.job.Spec.Completions != nil {
-		want = min(parallel, *s.job.Spec.Completions-succeeded(p)-int32(len(failedBefore(p))))
+		want = min(parallel, *s.job.Spec.Completions-succeeded(p)-failedBefore(p).count())
 	} else if succeeded(p) > 0 {
 		want = min(parallel, int32(len(o.active)))
 	}
@@ -325,7 +322,7 @@ func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
 				return
 			}
 		}
-		p.create = s.slots(p, o, int(want-running))
+		p.create = s.slots(p, o, min(int(want-running), burst))
 	}
 }
 
@@ -342,17 +339,13 @@ func (s snapshot) slots(p *plan, o outcome, n int) (out []slot) {
 	if replacesFailedOnly(s.job) {
 		busy = append(slices.Clone(busy), o.terminating...)
 	}
-	for _, pod := range busy {
-		taken[indexOf(pod)] = true
+	given := make([]int, len(busy))
+	for i, pod := range busy {
+		given[i] = indexOf(pod)
 	}
-	for i := range failedBefore(p) {
-		taken[i] = true
-	}
+	taken = join(slices.Concat(taken, failedBefore(p))).with(given...)
 	last := s.unreplaced(p)
-	for i := 0; i < int(*s.job.Spec.Completions) && len(out) < n; i++ {
-		if taken[i] {
-			continue
-		}
+	for i := taken.gap(0); i < int(*s.job.Spec.Completions) && len(out) < n; i = taken.gap(i + 1) {
 		next := slot{index: i}
 		if perIndex(s.job) {
 			after, wait := s.retry(last[i])

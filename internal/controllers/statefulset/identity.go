@@ -21,7 +21,7 @@ func ordinalOf(set *apps.StatefulSet, pod *v1.Pod) (ordinal int, ok bool) {
 	if !found {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(rest, 10, 31)
+	n, err := strconv.ParseUint(rest, 10, 32)
 	if err != nil || strconv.FormatUint(n, 10) != rest {
 		return 0, false
 	}

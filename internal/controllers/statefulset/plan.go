@@ -50,7 +50,7 @@ func plan(s snapshot) (out step) {
 		return out
 	}
 	ordered := s.set.Spec.PodManagementPolicy != apps.ParallelPodManagement
-	slots, condemned := s.arrange()
+	slots, missing, condemned := s.arrange()
 	for _, sl := range slots {
 		done := s.fill(sl, &out)
 		if !done && ordered {
@@ -71,33 +71,46 @@ func plan(s snapshot) (out step) {
 	if s.set.Spec.UpdateStrategy.Type == apps.OnDeleteStatefulSetStrategyType {
 		return out
 	}
-	s.replace(slots, &out)
+	s.replace(slots, missing, &out)
 	return out
 }
 
-// arrange puts the pods into their slots, lowest ordinal first. condemned are
-// those beyond, highest first.
-func (s snapshot) arrange() (slots []slot, condemned []*v1.Pod) {
+// arrange puts the pods into their slots, lowest ordinal first. Of the slots
+// without a pod only the lowest are there, as many as one sync fills: how many
+// are missing in all is a number that a user wrote, and may be larger than
+// memory. condemned are the pods beyond the slots, highest first.
+func (s snapshot) arrange() (slots []slot, missing int, condemned []*v1.Pod) {
 	first, n := start(s.set), replicas(s.set)
-	slots = make([]slot, n)
-	for i := range slots {
-		slots[i] = slot{ordinal: first + i, revision: s.revisionFor(first + i)}
-	}
+	var held []slot
 	for _, pod := range s.pods {
 		switch ordinal, ok := ordinalOf(s.set, pod); {
 		case !ok:
 		case ordinal >= first && ordinal < first+n:
-			slots[ordinal-first].pod = pod
+			held = append(held, slot{ordinal: ordinal, revision: s.revisionFor(ordinal), pod: pod})
 		default:
 			condemned = append(condemned, pod)
 		}
 	}
+	slices.SortFunc(held, func(a, b slot) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	slices.SortFunc(condemned, func(a, b *v1.Pod) int {
 		x, _ := ordinalOf(s.set, a)
 		y, _ := ordinalOf(s.set, b)
 		return cmp.Compare(y, x)
 	})
-	return slots, condemned
+	next, free := first, burst
+	fillTo := func(end int) {
+		for ; next < end && free > 0; next++ {
+			slots = append(slots, slot{ordinal: next, revision: s.revisionFor(next)})
+			free--
+		}
+	}
+	for _, sl := range held {
+		fillTo(sl.ordinal)
+		slots = append(slots, sl)
+		next = sl.ordinal + 1
+	}
+	fillTo(first + n)
+	return slots, n - len(held), condemned
 }
 
 // partition is the number of pods, from the lowest ordinal, that an update
@@ -167,16 +180,21 @@ func (s snapshot) mayGo(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
 }
 
 // replace deletes pods of other revisions than the update's, highest ordinal
-// first, as long as no more than maxUnavailable pods are not available.
-func (s snapshot) replace(slots []slot, out *step) {
+// first, as long as no more than maxUnavailable pods are not available, those
+// that are missing among them.
+func (s snapshot) replace(slots []slot, missing int, out *step) {
 	budget := 1
 	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
 		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, replicas(s.set), true); err == nil {
 			budget = max(1, n)
 		}
 	}
+	budget -= missing
 	for _, sl := range slots {
-		if sl.pod == nil || sl.pod.DeletionTimestamp != nil || !pods.IsAvailable(sl.pod, s.set.Spec.MinReadySeconds, s.now) {
+		if sl.pod == nil {
+			continue
+		}
+		if sl.pod.DeletionTimestamp != nil || !pods.IsAvailable(sl.pod, s.set.Spec.MinReadySeconds, s.now) {
 			budget--
 		}
 	}

@@ -36,6 +36,9 @@ var Descriptor = controller.Descriptor{
 
 var kind = apps.SchemeGroupVersion.WithKind("StatefulSet")
 
+// burst is the most pods that one sync creates.
+const burst = 500
+
 type statefulSets struct {
 	env       *controller.Env
 	kube      kubernetes.Interface
@@ -175,7 +178,12 @@ func (c *statefulSets) claim(ctx context.Context, set *apps.StatefulSet) ([]*v1.
 
 // apply carries out a step.
 func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next step, templates map[string]*v1.PodTemplateSpec) error {
-	created := pods.All(next.create, func(s slot) error {
+	slots := make(chan slot, len(next.create))
+	for _, s := range next.create {
+		slots <- s
+	}
+	_, created := pods.SlowStart(ctx, len(next.create), func(ctx context.Context) error {
+		s := <-slots
 		return c.create(ctx, set, newPod(set, templates[s.revision], s.revision, s.ordinal), s.ordinal)
 	})
 	repaired := pods.All(next.repair, func(s slot) error {

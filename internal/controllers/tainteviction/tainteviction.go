@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Descriptor describes the controller.
@@ -172,7 +173,7 @@ func tolerance(pod *v1.Pod, taint v1.Taint) (granted time.Duration, forever, tol
 		if t.TolerationSeconds == nil {
 			continue
 		}
-		if d := time.Duration(max(0, *t.TolerationSeconds)) * time.Second; forever || d < granted {
+		if d := timespan.Seconds(max(0, *t.TolerationSeconds)); forever || d < granted {
 			granted, forever = d, false
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Mirror keeps the API server's images of static pods.
@@ -27,7 +29,7 @@ func Rest(mirror *v1.Pod, now time.Time) time.Duration {
 	if mirror == nil || mirror.DeletionTimestamp == nil || mirror.DeletionGracePeriodSeconds == nil {
 		return 0
 	}
-	asked := mirror.DeletionTimestamp.Add(-time.Duration(*mirror.DeletionGracePeriodSeconds) * time.Second)
+	asked := mirror.DeletionTimestamp.Add(-timespan.Seconds(*mirror.DeletionGracePeriodSeconds))
 	return max(asked.Add(deletionRest).Sub(now), 0)
 }
 
