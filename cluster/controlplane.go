@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -167,11 +169,38 @@ func (p *ControlPlane) run(ctx context.Context, beside func(context.Context)) er
 		cancel(err)
 	}
 	<-ctx.Done()
+	if lost := (*lostStore)(nil); errors.As(context.Cause(ctx), &lost) {
+		p.waitBriefly()
+		return lost
+	}
 	p.group.Wait()
 	if closer, ok := s.(io.Closer); ok {
 		_ = closer.Close() // what it would tell nobody waits for any more
 	}
 	return ignoreCanceled(context.Cause(ctx))
+}
+
+// lostStore is that the store is gone for good.
+type lostStore struct{ error }
+
+func (l *lostStore) Unwrap() error { return l.error }
+
+// lostPatience is how long the components may take to end without a store. The
+// requests that wait for its answer would take as long as their clients like.
+const lostPatience = 300 * time.Millisecond
+
+// waitBriefly waits for the components for lostPatience. The end of the
+// process ends those that are left.
+func (p *ControlPlane) waitBriefly() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.group.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(lostPatience):
+	}
 }
 
 // openStore opens the store and looks after it. Only an etcd inside this
@@ -200,7 +229,7 @@ func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 	p.group.Go(ctx, "etcd", func(ctx context.Context) error {
 		err := embedded.Run(ctx)
 		if err != nil {
-			end(fmt.Errorf("etcd in %s: %w", p.etcd.Dir, err))
+			end(&lostStore{fmt.Errorf("etcd in %s: %w", p.etcd.Dir, err)})
 		}
 		return err
 	})

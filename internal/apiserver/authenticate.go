@@ -44,8 +44,9 @@ func (q *request) authenticate() error {
 	q.authenticated(metrics.Success, q.user.GetName())
 	if q.user.GetName() == user.Anonymous {
 		q.closeUnauthenticated()
-	} else {
-		httpserver.Known(r.Context())
+	} else if !httpserver.Known(r.Context(), q.user) {
+		q.w.Header().Set("Connection", "close")
+		return apierrors.NewTooManyRequests(httpserver.TooMany, 1)
 	}
 	q.server.Credentials.Strip(q.http.Header)
 	return nil

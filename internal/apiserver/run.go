@@ -60,7 +60,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	server.HTTP2.MaxReceiveBufferPerConnection = 256 << 10 * 25
 	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	done := make(chan error, 1)
-	go func() { done <- server.ServeTLS(httpserver.NewDoor(listener), "", "") }()
+	go func() { done <- server.ServeTLS(httpserver.NewMainDoor(listener), "", "") }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)

@@ -100,9 +100,6 @@ func (a *access) guard(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		if who.User.GetName() != user.Anonymous {
-			httpserver.Known(r.Context())
-		}
 		verb := "get"
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			verb = "post"
@@ -115,6 +112,11 @@ func (a *access) guard(next http.Handler) http.Handler {
 		}
 		if decision != authorizer.DecisionAllow {
 			http.Error(w, "forbidden: User \""+who.User.GetName()+"\" cannot "+verb+" path \""+r.URL.Path+"\"", http.StatusForbidden)
+			return
+		}
+		if who.User.GetName() != user.Anonymous && !httpserver.Known(r.Context(), who.User) {
+			w.Header().Set("Connection", "close")
+			http.Error(w, httpserver.TooMany, http.StatusTooManyRequests)
 			return
 		}
 		next.ServeHTTP(w, r)

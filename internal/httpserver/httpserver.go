@@ -3,12 +3,15 @@
 //
 //	connect ─ handshake, headers ─ body, answer ──────── next request
 //	   │        HeaderTimeout        Request (Stream: none)   IdleTimeout
-//	   └─ until its sender is known: one of a Door's unknown connections
+//	   └─ until its sender is known: one of a Door's unknown connections;
+//	                    then one of its user's
 package httpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -44,9 +47,27 @@ func New(handler http.Handler, config *tls.Config) *http.Server {
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
-		ErrorLog:          klog.NewStandardLogger("WARNING"),
+		ErrorLog:          log.New(errorLog{}, "", 0),
 		ConnContext:       introduce,
 	}
+}
+
+// handshakeVerbosity is the level from which failed handshakes show: each
+// stranger who breaks one off would write a line.
+const handshakeVerbosity = 4
+
+// errorLog takes what a server logs.
+type errorLog struct{}
+
+// Write implements io.Writer.
+func (errorLog) Write(line []byte) (int, error) {
+	message := string(bytes.TrimSpace(line))
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		klog.V(handshakeVerbosity).Info(message)
+	} else {
+		klog.Warning(message)
+	}
+	return len(line), nil
 }
 
 // Stream is a handler whose requests last as long as the client likes.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,6 +48,22 @@ func dial(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	return conn
+}
+
+// ask makes a request on a connection.
+func ask(conn net.Conn, path string) error {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }
 
 // closed fails unless the server ends the connection.
@@ -126,19 +143,9 @@ func TestSlowClients(t *testing.T) {
 func TestUnknownClientsAreBounded(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/known" {
-			Known(r.Context())
+			Known(r.Context(), &user.DefaultInfo{Name: "friend"})
 		}
-	}, func(_ *http.Server, d *Door) { d.most = 10 })
-	ask := func(conn net.Conn, path string) error {
-		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-			return err
-		}
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return err
-		}
-		return response.Body.Close()
-	}
+	}, func(_ *http.Server, d *Door) { d.limits.unknown = 10 })
 	friend, stranger := dial(t, address), dial(t, address)
 	if err := errors.Join(ask(friend, "/known"), ask(stranger, "/")); err != nil {
 		t.Fatal(err)
@@ -169,12 +176,14 @@ func TestDoorForgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if door.unknown.Len() != 1 {
-		t.Errorf("%d connections at the door", door.unknown.Len())
+	if door.unknown.size != 1 {
+		t.Errorf("%d connections at the door", door.unknown.size)
 	}
-	Known(introduce(context.Background(), conn))
-	if err := conn.Close(); err != nil || door.unknown.Len() != 0 {
-		t.Errorf("%v, %d connections at the door", err, door.unknown.Len())
+	if !Known(introduce(context.Background(), conn), &user.DefaultInfo{Name: "friend"}) || door.unknown.size != 0 || door.known.size != 1 {
+		t.Errorf("%d unknown and %d known connections", door.unknown.size, door.known.size)
+	}
+	if err := conn.Close(); err != nil || door.known.size != 0 || len(door.users) != 0 || len(door.known.groups) != 0 {
+		t.Errorf("%v, %d connections of %v", err, door.known.size, door.users)
 	}
 	if strings.TrimSpace(conn.LocalAddr().String()) == "" {
 		t.Error("a connection has no address")

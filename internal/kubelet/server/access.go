@@ -25,9 +25,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		if info.User.GetName() != user.Anonymous {
-			httpserver.Known(r.Context())
-		}
 		attributes := Attributes(r, info.User, s.config.NodeName)
 		for _, a := range attributes {
 			decision, _, err := s.config.Authorizer.Authorize(r.Context(), a)
@@ -37,6 +34,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				return
 			}
 			if decision == authorizer.DecisionAllow {
+				if info.User.GetName() != user.Anonymous && !httpserver.Known(r.Context(), info.User) {
+					w.Header().Set("Connection", "close")
+					http.Error(w, httpserver.TooMany, http.StatusTooManyRequests)
+					return
+				}
 				next.ServeHTTP(w, r)
 				return
 			}

@@ -128,7 +128,7 @@ func (s *Server) Run(ctx context.Context) {
 			}
 		})
 	}
-	serve(func() error { return secure.ServeTLS(httpserver.NewDoor(s.secure), "", "") }, s.secure.Addr())
+	serve(func() error { return secure.ServeTLS(httpserver.NewMainDoor(s.secure), "", "") }, s.secure.Addr())
 	if s.healthz != nil {
 		serve(func() error { return health.Serve(httpserver.NewDoor(s.healthz)) }, s.healthz.Addr())
 	}

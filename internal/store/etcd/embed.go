@@ -240,14 +240,19 @@ func setURLs(listen, advertise *[]url.URL, text string) error {
 
 // Run looks after the etcd until ctx ends, and stops it then. It returns an
 // error if the etcd stopped by itself.
-func (e *Embedded) Run(ctx context.Context) (err error) {
-	defer func() { e.close(err != nil) }()
+func (e *Embedded) Run(ctx context.Context) error {
 	maintenance, cancel := context.WithCancel(ctx)
 	var beside supervise.WaitGroup
 	beside.Go(maintenance, func() { e.maintain(maintenance) })
 	beside.Go(maintenance, func() { e.room.report(maintenance) })
-	defer beside.Wait()
-	defer cancel()
+	err := e.lives(ctx)
+	cancel()
+	e.stop(beside.Wait, err != nil)
+	return err
+}
+
+// lives returns when ctx ends, or with the reason why etcd did.
+func (e *Embedded) lives(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -260,14 +265,20 @@ func (e *Embedded) Run(ctx context.Context) (err error) {
 	}
 }
 
-// closePatience is how long an etcd may take to stop. One that failed while it
-// held a lock never does, and is left to the end of the process.
-const closePatience = 5 * time.Second
+// closePatience is how long an etcd that failed may take to stop. One that
+// failed while it held a lock never does, and is left to the end of the
+// process, which is near: nothing works without its store.
+const closePatience = 300 * time.Millisecond
 
-func (e *Embedded) close(failed bool) {
+// stop stops the etcd once those beside it have ended, who may be waiting for
+// an answer of one that failed.
+func (e *Embedded) stop(beside func(), failed bool) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		if !failed {
+			beside()
+		}
 		// The watches go before the server, so that they end without an error.
 		_ = e.client.Close()
 		e.server.Close()

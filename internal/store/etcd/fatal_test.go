@@ -40,10 +40,14 @@ func TestRunReturnsWhyEtcdEnded(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(t.Context()) }()
 	e.ends <- errors.New("no space left on device")
+	began := time.Now()
 	select {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it returned after %v", took)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("it runs on")
