@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -21,6 +22,9 @@ import (
 const (
 	learnTimeout = 10 * time.Second
 	maxDocument  = 64 << 20
+	// maxResources is how many resources of a group version are taken, of which
+	// controllers watch each.
+	maxResources = 1000
 )
 
 // learn fetches what the server says of itself, where that has changed.
@@ -34,6 +38,9 @@ func (b *backend) learn(ctx context.Context) {
 		log.Error(err, "Cannot read the discovery of an aggregated server", "apiService", b.name)
 		b.stale()
 	case version != nil:
+		if left := bound(version); left > 0 {
+			log.Error(nil, "An aggregated server lists too many resources, the rest is left out of discovery", "apiService", b.name, "most", maxResources, "leftOut", left)
+		}
 		version.Freshness = apidiscoveryv2.DiscoveryFreshnessCurrent
 		b.remember(version)
 	}
@@ -101,6 +108,25 @@ func (b *backend) describe(ctx context.Context) (*apidiscoveryv2.APIVersionDisco
 		}
 	}
 	return &apidiscoveryv2.APIVersionDiscovery{Version: b.spec.Version}, nil
+}
+
+// bound leaves out the resources and subresources beyond maxResources, and
+// returns how many these are.
+func bound(v *apidiscoveryv2.APIVersionDiscovery) (left int) {
+	room := maxResources
+	take := func(have int) int {
+		taken := min(have, room)
+		room -= taken
+		left += have - taken
+		return taken
+	}
+	v.Resources = slices.Clip(v.Resources[:take(len(v.Resources))])
+	room = maxResources
+	for i := range v.Resources {
+		r := &v.Resources[i]
+		r.Subresources = slices.Clip(r.Subresources[:take(len(r.Subresources))])
+	}
+	return left
 }
 
 // complete fills in the kinds that clients expect of every resource.

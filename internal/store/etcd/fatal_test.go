@@ -32,6 +32,25 @@ func TestAFatalErrorEndsEtcdAndNotTheProcess(t *testing.T) {
 	}
 }
 
+// Old files that cannot be deleted are no reason to end.
+func TestAFailedPurgeIsNotFatal(t *testing.T) {
+	ends := newFatal()
+	log := zapLogger(klog.Background(), ends.options()...)
+	for _, what := range []string{"failed to purge wal file", "failed to purge snap file", "failed to purge snap db file"} {
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			log.Fatal(what, zap.Error(errors.New("too many open files")))
+		}()
+		<-gone
+		select {
+		case err := <-ends:
+			t.Errorf("%s: etcd ends: %v", what, err)
+		default:
+		}
+	}
+}
+
 func TestRunReturnsWhyEtcdEnded(t *testing.T) {
 	e, err := Embed(t.Context(), Config{Dir: t.TempDir()})
 	if err != nil {

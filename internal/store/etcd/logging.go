@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -35,6 +36,11 @@ func (f fatal) options() []zap.Option {
 
 // OnWrite implements zapcore.CheckWriteHook. It does not return.
 func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	if strings.HasPrefix(entry.Message, "failed to purge ") {
+		// Old files stay, as for want of file descriptors, until the next start:
+		// nothing is lost. The goroutine that ends does nothing else.
+		runtime.Goexit()
+	}
 	err := errors.New(entry.Message)
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
