@@ -170,7 +170,7 @@ func (p *ControlPlane) run(ctx context.Context, beside func(context.Context)) er
 	}
 	<-ctx.Done()
 	if lost := (*lostStore)(nil); errors.As(context.Cause(ctx), &lost) {
-		p.waitBriefly()
+		p.waitBriefly(ctx)
 		return lost
 	}
 	p.group.Wait()
@@ -191,12 +191,12 @@ const lostPatience = 300 * time.Millisecond
 
 // waitBriefly waits for the components for lostPatience. The end of the
 // process ends those that are left.
-func (p *ControlPlane) waitBriefly() {
+func (p *ControlPlane) waitBriefly(ctx context.Context) {
 	ended := make(chan struct{})
-	go func() {
+	supervise.Go(ctx, func() {
 		defer close(ended)
 		p.group.Wait()
-	}()
+	})
 	select {
 	case <-ended:
 	case <-time.After(lostPatience):

@@ -3,6 +3,7 @@ package cronjob
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,7 @@ func TestDue(t *testing.T) {
 		{schedule: "*/5 * * * *", created: "08:01:00", last: "10:00:00", now: "10:16:00", latest: "10:15", next: "10:20"},
 		{schedule: "* * * * *", created: "01:00:00", now: "10:00:30", latest: "10:00", next: "10:01", missed: true},
 		{schedule: "* * * * *", created: "01:00:00", deadline: 300, now: "10:00:30", latest: "10:00", next: "10:01"},
+		{schedule: "* * * * *", created: "09:58:30", deadline: math.MaxInt64, now: "10:00:30", latest: "10:00", next: "10:01"},
 		{schedule: "0 9 * * *", created: "08:00:00", last: "09:00:00", now: "12:00:00", latest: "", next: "09:00"},
 	} {
 		cj := &batch.CronJob{Spec: batch.CronJobSpec{Schedule: c.schedule}}
