@@ -66,7 +66,9 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 		}
 	}
 	for _, conn := range slow {
-		if response := readAnswer(t, conn); response.StatusCode != http.StatusGatewayTimeout || !response.Close {
+		response := readAnswer(t, conn)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusGatewayTimeout || !response.Close {
 			t.Errorf("a body that never ends: %d, close %v", response.StatusCode, response.Close)
 		}
 	}
@@ -76,7 +78,9 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 func TestForbiddenBeforeTheBody(t *testing.T) {
 	s := apiservertest.Start(t)
 	conn := dribble(t, s, "POST", mapsPath, "mallory", strings.Repeat(" ", 100))
-	if response := readAnswer(t, conn); response.StatusCode != http.StatusForbidden {
+	response := readAnswer(t, conn)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("got %d", response.StatusCode)
 	}
 }

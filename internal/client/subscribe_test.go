@@ -107,5 +107,7 @@ func TestAnIndexThatPanicsHarmsNobody(t *testing.T) {
 	c.create(c.kind("", "pods"), pod("a", ""))
 	expect(t, steady.heard, "default/a")
 	steady.stop()
-	<-steady.ended
+	if err := <-steady.ended; err != nil {
+		t.Error(err)
+	}
 }

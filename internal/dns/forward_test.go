@@ -24,7 +24,9 @@ func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) strin
 			if err := server.Shutdown(); err != nil {
 				t.Error(err)
 			}
-			<-ended
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	return packets.LocalAddr().String()
@@ -146,8 +148,10 @@ func TestAnswersToOtherQuestionsAreRefused(t *testing.T) {
 func TestOneClientsQuestionsAreBounded(t *testing.T) {
 	q := newQuota(3, 2)
 	a, b := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6")
-	if !q.take(a) || !q.take(a) {
-		t.Fatal("two questions of one client are refused")
+	for range 2 {
+		if !q.take(a) {
+			t.Fatal("two questions of one client are refused")
+		}
 	}
 	if q.take(a) {
 		t.Error("a third question of one client is let through")

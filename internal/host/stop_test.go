@@ -26,7 +26,7 @@ func TestStopOfASuspendedProcess(t *testing.T) {
 	if err := h.Stop(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
-	<-ended
+	<-ended //nolint:errcheck // a process that is ended by a signal has failed
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
 		t.Errorf("it ended with %v, want SIGTERM", cmd.ProcessState)
 	}

@@ -63,7 +63,9 @@ func TestFilesOfANodeAreFollowed(t *testing.T) {
 		t.Fatalf("%v, %v", pair, err)
 	}
 	clock.Step(authorityLifetime - 24*time.Hour) // all are due
-	keys.check(logr.Discard())
+	if err := keys.check(logr.Discard()); err != nil {
+		t.Fatal(err)
+	}
 	touch(t, cert, clock.Now())
 	touch(t, filepath.Join(dir, "ca.crt"), clock.Now())
 	if issued.Leaf().Equal(before) {

@@ -103,8 +103,8 @@ func (p Process) Suspended() bool {
 // String says in words how the process is.
 func (p Process) String() string {
 	text := p.Name
-	switch {
-	case p.PID == 0:
+	switch p.PID {
+	case 0:
 		text += " not running, started again in " + max(0, time.Until(p.NextStart)).Round(100*time.Millisecond).String()
 	default:
 		text += fmt.Sprintf(" %d, up for %v", p.PID, time.Since(p.Since).Round(time.Second))

@@ -39,8 +39,8 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Catch, deferred, makes a panic of the function that defers it a *Panic in
-// *err. It is Call for where a closure costs too much.
+// Catch makes a panic of the function that defers it a *Panic in *err. It is
+// Call for where a closure costs too much.
 func Catch(err *error) {
 	if value := recover(); value != nil {
 		*err = &Panic{Value: value, Stack: debug.Stack()}

@@ -31,7 +31,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -183,9 +182,6 @@ func (c *cluster) down() error {
 	}
 	return os.RemoveAll(c.dir)
 }
-
-// record is what the machine knows of the cluster.
-func (c *cluster) record() (host.Record, error) { return host.NewRegistry(host.Root).Get(c.name) }
 
 // life names this life of the API server's process, by what it says of itself:
 // another value means that it was started anew.

@@ -85,17 +85,15 @@ func TestTenantReadsOthersSecretsByPathTricks(t *testing.T) {
 				"/apis/apps"+slash+dots+slash+dots+"/api/v1/namespaces/"+target)
 		}
 	}
-	for _, path := range []string{
-		"/api/v1/namespaces/" + target, "//api/v1/namespaces/" + target, "/./api/v1/namespaces/" + target, "/api//v1/namespaces//" + target,
+	paths = append(paths,
+		"/api/v1/namespaces/"+target, "//api/v1/namespaces/"+target, "/./api/v1/namespaces/"+target, "/api//v1/namespaces//"+target,
 		"/api/v1/namespaces/kube-system/secrets;/path-tricks", "/api/v1/namespaces/kube-system/secrets/path-tricks/", "/api/v1/namespaces/kube-system/secrets/path-tricks/status",
-		"/api/v1/namespaces/kube-system%2fsecrets/path-tricks", "/api/v1/namespaces/" + namespace + "%2f..%2fkube-system/secrets", "/api/v1/Namespaces/" + target, "/API/v1/namespaces/" + target,
+		"/api/v1/namespaces/kube-system%2fsecrets/path-tricks", "/api/v1/namespaces/"+namespace+"%2f..%2fkube-system/secrets", "/api/v1/Namespaces/"+target, "/API/v1/namespaces/"+target,
 		"/api/v1/namespaces/kube-system/secrets%00/path-tricks", "/api/v1/namespaces/kube-system%00/secrets/path-tricks", "/api/v1/namespaces/kube-system/secrets?watch=1&timeoutSeconds=1",
-		"/api/v1/watch/namespaces/" + target, "/api/v1/proxy/namespaces/" + target, "/api/v1/secrets?fieldSelector=metadata.namespace=" + namespace, "/api/v1/secrets?namespace=" + namespace,
+		"/api/v1/watch/namespaces/"+target, "/api/v1/proxy/namespaces/"+target, "/api/v1/secrets?fieldSelector=metadata.namespace="+namespace, "/api/v1/secrets?namespace="+namespace,
 		"/api/v1/namespaces//secrets", "/api/v1/namespaces/*/secrets", "/api/v1/namespaces/%2a/secrets", "/api/v1/secrets/", "/api/v1/watch/secrets?timeoutSeconds=1",
-		"/metrics/../api/v1/secrets", "/api/v1/nodes/x/proxy/../../../namespaces/" + target, own + "/pods/x/proxy/../../../../" + target, own + "/services/x/proxy/..%2f..%2f..%2f..%2f" + target,
-	} {
-		paths = append(paths, path)
-	}
+		"/metrics/../api/v1/secrets", "/api/v1/nodes/x/proxy/../../../namespaces/"+target, own+"/pods/x/proxy/../../../../"+target, own+"/services/x/proxy/..%2f..%2f..%2f..%2f"+target,
+	)
 	for _, path := range paths {
 		codes, bodies := c.wire(t, "GET "+path+" HTTP/1.1\r\nHost: kubernetes\r\nAuthorization: Bearer "+config.BearerToken+"\r\nConnection: close\r\n\r\n")
 		if strings.Contains(bodies, marker) {

@@ -233,7 +233,7 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 	}
 	switch a.GetOperation() {
 	case admission.Create:
-		if n.Spec.ConfigSource != nil {
+		if n.Spec.ConfigSource != nil { //nolint:staticcheck // deprecated, and still to be refused
 			return refused(a, "node %q is not allowed to create pods with a non-nil configSource", self)
 		}
 		if bad := forbiddenLabels(nil, n.Labels); len(bad) > 0 {
@@ -247,7 +247,7 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 		if err != nil {
 			return err
 		}
-		if n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(old.Spec.ConfigSource, n.Spec.ConfigSource) {
+		if n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(old.Spec.ConfigSource, n.Spec.ConfigSource) { //nolint:staticcheck // likewise
 			return refused(a, "node %q is not allowed to update configSource to a new non-nil configSource", self)
 		}
 		if !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {

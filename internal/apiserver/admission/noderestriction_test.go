@@ -51,7 +51,7 @@ func TestNodeRestriction(t *testing.T) {
 	owned := node("n1", nil)
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p1"}}
 	configured := node("n1", nil)
-	configured.Spec.ConfigSource = &corev1.NodeConfigSource{}
+	configured.Spec.ConfigSource = &corev1.NodeConfigSource{} //nolint:staticcheck // deprecated, and still to be refused
 	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
 		return mirror(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
 	}

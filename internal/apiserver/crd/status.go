@@ -90,7 +90,9 @@ func (s *Server) writeStatus(ctx context.Context, kind *watchcache.Kind, st *sta
 func (s *Server) update(ctx context.Context, kind *watchcache.Kind, next *apiextensionsv1.CustomResourceDefinition, old *watchcache.Entry) (*watchcache.Entry, error) {
 	if s.managers != nil {
 		r := kind.Resource()
-		s.managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager)
+		if err := s.managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager); err != nil {
+			return nil, err
+		}
 	}
 	return kind.Update(ctx, next, old)
 }
