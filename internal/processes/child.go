@@ -34,6 +34,9 @@ func (c *child) start(s *supervisor) error {
 		return err
 	}
 	defer func() { _ = null.Close() }()
+	if err := os.MkdirAll(config.RunDir, 0o700); err != nil { // somebody may have cleaned up
+		return err
+	}
 	crashFile := config.RunDir + "/" + c.spec.Name + ".crash"
 	crash, err := os.OpenFile(crashFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -102,6 +105,10 @@ func (c *child) stop(s *supervisor) {
 	time.AfterFunc(c.spec.Patience, func() { _ = p.Kill() })
 }
 
+// runtimeExit is the exit code by which Go's runtime ends a process that cannot
+// go on.
+const runtimeExit = 2
+
 // cause says why a process ended: what it said itself, what the runtime said,
 // or what the kernel says.
 func cause(state *os.ProcessState, failed, crash string) string {
@@ -114,6 +121,8 @@ func cause(state *os.ProcessState, failed, crash string) string {
 		return failed
 	case crash != "":
 		return crash
+	case status.ExitStatus() == runtimeExit: // before the crash report is written
+		return "ended by the Go runtime (exit code 2), as for want of memory: see the cluster's log"
 	default:
 		return fmt.Sprintf("it ended by itself with exit code %d", status.ExitStatus())
 	}

@@ -344,6 +344,22 @@ func TestLateFailureIsRetried(t *testing.T) {
 	}
 }
 
+// What cleans up run directories keeps no process from coming back.
+func TestRunDirectoryThatWasRemoved(t *testing.T) {
+	s := supervise(t, "works")
+	st := s.until("both are ready", bothReady)
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(st.Processes[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the node is back", func(st Status) bool { return bothReady(st) && st.Processes[1].Restarts == 1 })
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+}
+
 func TestProcessThatDoesNotEndIsMadeTo(t *testing.T) {
 	s := supervise(t, "deaf")
 	s.until("both are ready", bothReady)
