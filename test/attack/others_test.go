@@ -137,7 +137,8 @@ func refused(t *testing.T, what string, err error, codes ...int32) {
 }
 
 // memory is what the API server's process takes of the machine's memory, in
-// bytes, by its own account (proc(5), VmRSS).
+// bytes: what is its own (proc(5), RssAnon), not the pages of files, which the
+// kernel takes back when it needs them.
 func (c *cluster) memory(t *testing.T) int64 {
 	t.Helper()
 	bytes, err := resident(c.serverPID(t))
@@ -153,12 +154,12 @@ func resident(pid int) (int64, error) {
 		return 0, err
 	}
 	for line := range strings.Lines(string(raw)) {
-		if after, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if after, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			kilobytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
 			return kilobytes << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status has no VmRSS", pid)
+	return 0, fmt.Errorf("/proc/%d/status has no RssAnon", pid)
 }
 
 // recovered is how much more memory all attacks together may leave behind.
