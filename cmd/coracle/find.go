@@ -10,6 +10,15 @@ import (
 	"github.com/coracle-io/coracle/internal/processes"
 )
 
+// existing is find for commands that make no sense without a cluster.
+func existing(registry host.Registry, name string) (host.Record, error) {
+	rec, err := find(registry, name)
+	if errors.Is(err, host.ErrNoCluster) {
+		return rec, fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
+	}
+	return rec, err
+}
+
 // find returns the record of a cluster on this machine. One whose record is
 // lost or damaged is known by its supervisor, or by its data in the default
 // directory.

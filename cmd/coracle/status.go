@@ -29,10 +29,7 @@ func statusCommand() *cobra.Command {
 		GroupID: "cluster",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := find(host.NewRegistry(host.Root), name)
-			if errors.Is(err, host.ErrNoCluster) {
-				return fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
-			}
+			rec, err := existing(host.NewRegistry(host.Root), name)
 			if err != nil {
 				return err
 			}

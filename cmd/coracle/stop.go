@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -17,10 +16,7 @@ func stopCommand() *cobra.Command {
 		GroupID: "cluster",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := find(host.NewRegistry(host.Root), name)
-			if errors.Is(err, host.ErrNoCluster) {
-				return fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
-			}
+			rec, err := existing(host.NewRegistry(host.Root), name)
 			if err != nil {
 				return err
 			}

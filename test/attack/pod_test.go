@@ -99,7 +99,7 @@ func waitsFor(reasons ...string) func(*v1.Pod, v1.ContainerStatus) bool {
 func inVolume(script string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
-		mounts := []v1.VolumeMount{{Name: "work", MountPath: "/work"}}
+		mounts := []v1.VolumeMount{{Name: "work", MountPath: "/scratch"}}
 		pod.Spec.InitContainers = []v1.Container{{Name: "before", Image: image, Command: []string{"sh", "-c", script}, VolumeMounts: mounts}}
 	}
 }
@@ -119,9 +119,9 @@ func TestPodGivesItselfAMessageWithoutEnd(t *testing.T) {
 	c.meanwhile(t, func(context.Context) {
 		p.create("hole", "truncate -s 1024G /dev/termination-log")
 		p.create("torrent", "dd if=/dev/zero bs=1M count=64 2>/dev/null; exit 1", fallback)
-		p.create("pipe", "true", inVolume("mkfifo /work/message"), asMessage)
-		p.create("device", "true", inVolume("mknod /work/message c 1 5"), asMessage)
-		p.create("link", "true", inVolume("ln -s /etc/shadow /work/message"), asMessage)
+		p.create("pipe", "true", inVolume("mkfifo /scratch/message"), asMessage)
+		p.create("device", "true", inVolume("mknod /scratch/message c 1 5"), asMessage)
+		p.create("link", "true", inVolume("ln -s /etc/shadow /scratch/message"), asMessage)
 		for _, name := range []string{"hole", "torrent", "pipe", "device"} {
 			_, main := p.until(name, "restarted twice", restartedTwice)
 			if message := main.LastTerminationState.Terminated.Message; len(message) > 4096 {
@@ -144,13 +144,13 @@ func TestPodReadsTheHostByAnEnvironmentFile(t *testing.T) {
 	c := node(t)
 	p := podsOf(t, c)
 	for name, script := range map[string]string{
-		"absolute": "ln -s /etc/passwd /work/env",
-		"relative": "ln -s ../../../../../../../../../../../../etc/passwd /work/env",
-		"magic":    "ln -s /proc/self/environ /work/env",
-		"zero":     "ln -s /dev/zero /work/env",
-		"device":   "mknod /work/env c 1 5",
-		"pipe":     "mkfifo /work/env",
-		"hole":     "echo \"KEY='1'\" >/work/env; truncate -s 1024G /work/env",
+		"absolute": "ln -s /etc/passwd /scratch/env",
+		"relative": "ln -s ../../../../../../../../../../../../etc/passwd /scratch/env",
+		"magic":    "ln -s /proc/self/environ /scratch/env",
+		"zero":     "ln -s /dev/zero /scratch/env",
+		"device":   "mknod /scratch/env c 1 5",
+		"pipe":     "mkfifo /scratch/env",
+		"hole":     "echo \"KEY='1'\" >/scratch/env; truncate -s 1024G /scratch/env",
 	} {
 		p.create(name, "env", inVolume(script), func(pod *v1.Pod) {
 			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "work", Path: "env", Key: "KEY"}}}}
@@ -229,7 +229,7 @@ func TestPodThatIsNeverWellKeepsTheNodeBusy(t *testing.T) {
 // with its pod.
 func TestPodMakesATreeThatCannotBeRemoved(t *testing.T) {
 	p := podsOf(t, node(t))
-	deep := `cd /work; mkdir tree; i=0; while [ $i -lt 200 ]; do mkdir more && mv tree more/` + strings.Repeat("d", 100) + ` && mv more tree || exit 1; i=$((i+1)); done`
+	deep := `cd /scratch; mkdir tree; i=0; while [ $i -lt 200 ]; do mkdir more && mv tree more/` + strings.Repeat("d", 100) + ` && mv more tree || exit 1; i=$((i+1)); done`
 	p.create("deep", "sleep 1000", inVolume(deep))
 	p.until("deep", "runs", func(_ *v1.Pod, main v1.ContainerStatus) bool { return main.State.Running != nil })
 	if err := p.client.CoreV1().Pods(p.namespace).Delete(t.Context(), "deep", metav1.DeleteOptions{}); err != nil {
