@@ -14,6 +14,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -80,6 +81,24 @@ func (p *ControlPlane) parseArguments() error {
 		p.api.Validate(),
 		p.etcd.Validate(),
 	)
+}
+
+// Components are the names by which the components of a cluster log.
+func Components() []string {
+	return []string{"apiserver", "containerd", "controller-manager", "dns", "etcd", "events", "kubelet", logging.Libraries, "pki", "podnet", "proxy", "scheduler"}
+}
+
+// GivenArguments checks arguments for a component that up was given, NAME- among
+// them, which takes an argument away. The paths in them become absolute.
+func GivenArguments(name string, arguments []string) ([]string, error) {
+	addFlags := map[string]func(*pflag.FlagSet){
+		"apiserver": component.NewAPIServerFlags().AddFlags, "controller-manager": component.NewControllerManager().AddFlags,
+		"scheduler": component.NewScheduler().AddFlags, "kubelet": component.NewKubelet().AddFlags,
+		"proxy": component.NewProxy().AddFlags, "etcd": component.NewEtcd("").AddFlags,
+	}[name]
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	addFlags(fs)
+	return component.Given(name, fs, arguments)
 }
 
 // Check reports what is wrong with the options, their arguments for components

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes"
 )
 
@@ -30,7 +31,7 @@ const (
 func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 	rec := p.record
 	logFile := host.LogFile(rec.DataDir)
-	log, err := host.OpenLog(logFile, nil)
+	log, err := logging.OpenFile(logFile, nil)
 	if err != nil {
 		return startError{err}
 	}
@@ -59,7 +60,7 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
-	p.claim.Lock.HandTo(rec.Name, cmd.Process.Pid)
+	host.HandTo(p.claim.Lock, rec.Name, cmd.Process.Pid)
 	_ = w.Close()
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()

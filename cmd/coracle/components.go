@@ -22,6 +22,9 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			levels, err := logging.ParseLevels(verbosity)
+			if err == nil {
+				err = levels.Check(name, logging.Libraries)
+			}
 			if err != nil {
 				return fmt.Errorf("--v: %w", err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 func downCommand() *cobra.Command {
@@ -130,14 +131,14 @@ const stopPatience = 20 * time.Second
 
 // stopAndLock ends the processes of a cluster and locks its data directory. It
 // returns no lock if the directory is gone.
-func stopAndLock(ctx context.Context, rec host.Record) (*host.Lock, error) {
+func stopAndLock(ctx context.Context, rec host.Record) (*sharedfile.Lock, error) {
 	if err := rec.Stop(ctx, stopPatience); err != nil {
 		return nil, err
 	}
 	lock, err := host.LockData(ctx, rec.DataDir, rec.Name, time.Second)
-	var held *host.HeldError
+	var held *sharedfile.HeldError
 	if errors.As(err, &held) { // it was just starting
-		if err := held.Holder.Stop(ctx, stopPatience); err != nil {
+		if err := host.StopHolder(ctx, held.Holder, stopPatience); err != nil {
 			return nil, err
 		}
 		lock, err = host.LockData(ctx, rec.DataDir, rec.Name, 2*time.Second)

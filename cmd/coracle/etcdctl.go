@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,9 +32,19 @@ coracle); everything after it goes to etcdctl.`,
 			if err != nil {
 				return err
 			}
+			if asksForHelp(rest) {
+				bundle, err := bundleBesideBinary()
+				if err != nil {
+					return err
+				}
+				if err := execEtcdctl(bundle, rest, os.Environ()); !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+				return cmd.Help() // a cluster may have another bundle, which knows
+			}
 			rec, err := find(host.NewRegistry(host.Root), name)
 			if errors.Is(err, host.ErrNoCluster) {
-				return fmt.Errorf("no cluster %s is on this machine: say which with coracle etcdctl --name=NAME", name)
+				return codedError{fmt.Errorf("no cluster %s is on this machine: say which with coracle etcdctl --name=NAME", name), exitNoCluster}
 			}
 			if err != nil {
 				return err
@@ -42,13 +53,24 @@ coracle); everything after it goes to etcdctl.`,
 			if err != nil {
 				return err
 			}
-			program := filepath.Join(settings.Bundle, "bin", "etcdctl")
-			if _, err := os.Stat(program); err != nil {
-				return fmt.Errorf("the bundle has no etcdctl (%w): build it with make bundle", err)
-			}
-			return unix.Exec(program, append([]string{"etcdctl"}, rest...), etcdctlEnvironment(settings, rest, os.Environ()))
+			return execEtcdctl(settings.Bundle, rest, etcdctlEnvironment(settings, rest, os.Environ()))
 		},
 	}
+}
+
+// asksForHelp reports whether a command line of etcdctl only asks how it is
+// used, for which no cluster is needed.
+func asksForHelp(args []string) bool {
+	return len(args) == 0 || args[0] == "help" || slices.Contains(args, "--help") || slices.Contains(args, "-h")
+}
+
+// execEtcdctl makes this process the etcdctl of a bundle.
+func execEtcdctl(bundle string, args, environment []string) error {
+	program := filepath.Join(bundle, "bin", "etcdctl")
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("the bundle has no etcdctl (%w): build it with make bundle", err)
+	}
+	return unix.Exec(program, append([]string{"etcdctl"}, args...), environment)
 }
 
 // clusterName takes the cluster's name from the front of a command line.

@@ -14,7 +14,7 @@ import (
 func existing(registry host.Registry, name string) (host.Record, error) {
 	rec, err := find(registry, name)
 	if errors.Is(err, host.ErrNoCluster) {
-		return rec, fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name)
+		return rec, codedError{fmt.Errorf("no cluster %s is on this machine: start one with coracle up --name=%s", name, name), exitNoCluster}
 	}
 	return rec, err
 }

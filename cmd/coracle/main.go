@@ -52,15 +52,28 @@ func tell(out io.Writer, err error) int {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
 		return exitInterrupted
 	}
+	if coded := (codedError{}); errors.As(err, &coded) {
+		return coded.code
+	}
 	return exitFailed
 }
 
-// Exit codes, besides 0. The second is what shells say of a command that was
-// ended with Ctrl-C.
+// Exit codes, besides 0. docs/components.md lists them.
 const (
-	exitFailed      = 1
-	exitInterrupted = 130
+	exitFailed      = 1   // the command has failed
+	exitImpaired    = 2   // the cluster runs, but not all of it works
+	exitStopped     = 3   // the cluster does not run, as systemctl status has it
+	exitNoCluster   = 4   // there is no such cluster, as systemctl status has it
+	exitInterrupted = 130 // as shells say of a command that was ended with Ctrl-C
 )
+
+// codedError is an error with an exit code of its own.
+type codedError struct {
+	error
+	code int
+}
+
+func (e codedError) Unwrap() error { return e.error }
 
 // errInterrupted is a command that was ended before it was done.
 var errInterrupted = errors.New("interrupted")

@@ -261,7 +261,11 @@ func (f *upFlags) possible(s host.Settings) error {
 			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.ContainerRuntimeEndpoint, err)
 		}
 	}
-	return host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
+	err = host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
+	if foreign := (*host.AddressError)(nil); errors.As(err, &foreign) {
+		return fmt.Errorf("--bind-address=%s: %w: choose one of its own, or 0.0.0.0 for all", s.BindAddress, err)
+	}
+	return err
 }
 
 // recordOf says on this machine where a cluster is.
@@ -311,7 +315,7 @@ func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec hos
 	if f.foreground {
 		return fmt.Errorf("cluster %s is running in the background already (process %d): end it with coracle stop --name=%s, then run up --foreground again", rec.Name, rec.PID, rec.Name)
 	}
-	if err := answers(ctx, rec); err != nil {
+	if err := f.awaitWork(ctx, rec); err != nil {
 		return err
 	}
 	if err := rewrite(ctx, registry, rec); err != nil {
@@ -319,6 +323,32 @@ func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec hos
 	}
 	fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
 	return nil
+}
+
+// lookAgain is how often a cluster is looked at that does not work yet.
+const lookAgain = 500 * time.Millisecond
+
+// awaitWork waits until all of a cluster that runs works, and says meanwhile
+// what does not. It gives up after --timeout, and at once if waiting is in vain.
+func (f *upFlags) awaitWork(ctx context.Context, rec host.Record) error {
+	timeout := time.NewTimer(f.timeout)
+	defer timeout.Stop()
+	for told := false; ; told = true {
+		c := look(ctx, rec)
+		if c.err == nil || c.held || !c.Running {
+			return c.err
+		}
+		if !told {
+			fmt.Printf("Cluster %s runs, but not all of it works; waiting for it: %s\n", rec.Name, strings.ReplaceAll(c.Problem, "\n", "; "))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return fmt.Errorf("not all of cluster %s works after %v; it goes on trying: see coracle status --name=%s, or end it with coracle stop --name=%s: %w", rec.Name, f.timeout, rec.Name, rec.Name, c.err)
+		case <-time.After(lookAgain):
+		}
+	}
 }
 
 // rewrite puts back what a cluster that runs has lost outside of its data: its

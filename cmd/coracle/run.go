@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -84,7 +85,7 @@ func openLog(dataDir string) (io.Writer, error) {
 	if err != nil || !os.SameFile(given, there) {
 		return os.Stderr, nil
 	}
-	return host.OpenLog(host.LogFile(dataDir), toStandardOutput)
+	return logging.OpenFile(host.LogFile(dataDir), toStandardOutput)
 }
 
 // toStandardOutput lets what is printed, as by a crash, go to a file.
@@ -135,6 +136,7 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	defer beside.Wait()
 	defer cancel()
 	defer manageMemory(ctx, share)()
+	r.Send(processes.Message{MemoryLimit: memory.ProcessLimit()})
 	beside.Go(func() { settle(ctx, p.Ready()) })
 	beside.Go(func() { tellComponents(ctx, r, p) })
 	beside.Go(func() {

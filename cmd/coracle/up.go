@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 )
@@ -91,8 +92,15 @@ func (f *upFlags) check() error {
 	if net.ParseIP(s.BindAddress) == nil {
 		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", s.BindAddress)
 	}
-	if _, err := logging.ParseLevels(s.LogLevels); err != nil {
+	levels, err := logging.ParseLevels(s.LogLevels)
+	if err == nil {
+		err = levels.Check(cluster.Components()...)
+	}
+	if err != nil {
 		return fmt.Errorf("--v: %w", err)
+	}
+	if f.timeout <= 0 {
+		return fmt.Errorf("--timeout=%v: want a time to wait, as 2m", f.timeout)
 	}
 	if s.Ports.Secure < 0 || s.Ports.Secure > 65535 {
 		return fmt.Errorf("--secure-port=%d: want a port, 1 to 65535", s.Ports.Secure)
@@ -107,7 +115,22 @@ func (f *upFlags) check() error {
 		}
 		*path = absolute
 	}
-	return nil
+	return f.checkArguments()
+}
+
+// checkArguments reports arguments that no component can take, and makes the
+// paths in them absolute: the components run in another directory.
+func (f *upFlags) checkArguments() error {
+	s := &f.told
+	var errs []error
+	for component, arguments := range map[string]*[]string{
+		"apiserver": &s.APIServerArgs, "controller-manager": &s.ControllerManagerArgs, "scheduler": &s.SchedulerArgs,
+		"kubelet": &s.KubeletArgs, "proxy": &s.ProxyArgs, "etcd": &s.EtcdArgs,
+	} {
+		given, err := cluster.GivenArguments(component, *arguments)
+		*arguments, errs = given, append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func up(ctx context.Context, f *upFlags) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,14 +28,18 @@ type Remote struct {
 	config    *rest.Config
 	own       *Client
 	informers *Informers
+	dialer    *dialer
 	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
 }
 
 // NewRemote makes a provider with the credentials of config.
-func NewRemote(config *rest.Config) (*Remote, error) { return newRemote(forComponents(config), nil) }
+func NewRemote(config *rest.Config) (*Remote, error) {
+	d := &dialer{}
+	return newRemote(forComponents(config, d), d, nil)
+}
 
-func newRemote(config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper) (*Remote, error) {
-	r := &Remote{config: config, wrap: wrap}
+func newRemote(config *rest.Config, d *dialer, wrap func(http.RoundTripper) http.RoundTripper) (*Remote, error) {
+	r := &Remote{config: config, dialer: d, wrap: wrap}
 	own := config
 	if wrap != nil {
 		own = rest.CopyConfig(config)
@@ -49,21 +54,26 @@ func newRemote(config *rest.Config, wrap func(http.RoundTripper) http.RoundTripp
 	return r, nil
 }
 
-// Run implements Provider.
-func (r *Remote) Run(ctx context.Context) error { return r.informers.Run(ctx) }
+// Run implements Provider. Once ctx has ended, nobody waits for the API server
+// any more.
+func (r *Remote) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { r.dialer.hurried.Store(true) })
+	defer stop()
+	return r.informers.Run(ctx)
+}
 
 // Through implements Provider. It has informers of its own, which its Run runs.
 func (r *Remote) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
-	return newRemote(r.config, wrap)
+	return newRemote(r.config, r.dialer, wrap)
 }
 
 // forComponents speaks protobuf and leaves limits to the server's fairness.
-func forComponents(config *rest.Config) *rest.Config {
+func forComponents(config *rest.Config, d *dialer) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.WarningHandler = rest.NoWarnings{}
 	c.QPS = -1
 	if c.Dial == nil {
-		c.Dial = dialPatiently
+		c.Dial = d.dial
 	}
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -79,13 +89,19 @@ const (
 	longestWait  = 100 * time.Millisecond
 )
 
-// dialPatiently connects, and tries again while nobody listens.
-func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+// dialer connects, and tries again while nobody listens.
+type dialer struct {
+	// hurried is set when the component ends: what it says last, as that it
+	// gives its lease up, is not worth waiting for a server that ends with it.
+	hurried atomic.Bool
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	began := time.Now()
 	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
 		connection, err := dialer.DialContext(ctx, network, address)
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialPatience {
+		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialPatience || d.hurried.Load() {
 			return connection, err
 		}
 		select {

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,5 +109,49 @@ func TestRemoteServiceAccountTokens(t *testing.T) {
 		if informer := account.Watch(schema.GroupVersionResource{Version: "v1", Resource: name}, "", nil); informer == nil {
 			t.Errorf("no informer of %s", name)
 		}
+	}
+}
+
+// What a component says last is not worth waiting for a server that ends with it.
+func TestAComponentThatEndsWaitsForNoServer(t *testing.T) {
+	listener := httptest.NewServer(http.NotFoundHandler())
+	address := listener.URL
+	listener.Close()
+	root, err := client.NewRemote(&rest.Config{Host: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := root.Through(func(rt http.RoundTripper) http.RoundTripper { return rt })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := provider.As("system:kube-scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- provider.Run(ctx) }()
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.Kubernetes.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		asked <- err
+	}()
+	select {
+	case err := <-asked:
+		t.Errorf("a component that runs does not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-asked:
+		if err == nil {
+			t.Error("somebody answered")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a component that ends waits for a server")
 	}
 }

@@ -22,11 +22,11 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 	for _, a := range arguments {
 		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		flag := fs.Lookup(name)
+		if was, removed := strings.CutSuffix(name, "-"); flag == nil && removed && !given && fs.Lookup(was) != nil {
+			return fmt.Errorf("--%s-arg=%s: the cluster is new and has no such argument that could be taken away: leave it out", component, a)
+		}
 		if flag == nil {
-			if component == "etcd" {
-				return fmt.Errorf("--etcd-arg=%s: the embedded etcd has no flag --%s; it has %s", a, name, names(fs))
-			}
-			return fmt.Errorf("--%s-arg=%s: the %s has no flag --%s; see coracle %s --help", component, a, component, name, component)
+			return unknownFlag(component, fs, a, name)
 		}
 		if !given {
 			if flag.NoOptDefVal == "" {

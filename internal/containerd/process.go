@@ -28,7 +28,7 @@ type process struct {
 // start runs containerd in a session of its own with its output in the log
 // file, so that it outlives this process and its terminal.
 func (r *Runtime) start() (*process, error) {
-	log, err := openLog(r.LogFile())
+	log, err := os.OpenFile(r.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW, 0o640) // appending, for logging.Trim
 	if err != nil {
 		return nil, err
 	}
@@ -126,17 +126,4 @@ func commandLine(pid int) []string {
 		return nil
 	}
 	return strings.Split(strings.TrimRight(string(content), "\x00"), "\x00")
-}
-
-const maxLogSize = 16 << 20
-
-// openLog opens the log for appending; one that has grown past maxLogSize is
-// kept as .old.
-func openLog(path string) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLogSize {
-		if err := os.Rename(path, path+".old"); err != nil {
-			return nil, err
-		}
-	}
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -24,6 +25,8 @@ const (
 	// adoptPatience is how long a containerd that was found running may take
 	// to answer.
 	adoptPatience = 5 * time.Second
+	// logPeriod is how often the size of containerd's log is looked at.
+	logPeriod = 10 * time.Second
 	// condition is shown from the end of a containerd until another answers.
 	condition = "Ended"
 )
@@ -40,6 +43,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	supervise.Go(ctx, func() { r.boundLog(ctx) })
 	current, err := r.adopt(ctx, changed)
 	if err != nil {
 		return err
@@ -84,6 +88,23 @@ func (r *Runtime) Run(ctx context.Context) error {
 		case <-time.After(backoff):
 		}
 		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// boundLog keeps containerd's log from growing without end until ctx ends.
+// containerd outlives this process, so nobody but the file takes its lines.
+func (r *Runtime) boundLog(ctx context.Context) {
+	ticker := time.NewTicker(logPeriod)
+	defer ticker.Stop()
+	for {
+		if err := logging.Trim(r.LogFile()); err != nil {
+			klog.FromContext(ctx).Error(err, "containerd's log is not bounded, will try again", "log", r.LogFile())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
 	}
 }
 

@@ -11,15 +11,17 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Claim is a data directory whose lock this process holds.
 type Claim struct {
 	Dir   string
-	Lock  *Lock    `json:"-"`
-	Known bool     // it held the cluster before
-	Made  []string // directories that were missing, the outermost first
-	Found []string // what was in it before, relative to Dir
+	Lock  *sharedfile.Lock `json:"-"`
+	Known bool             // it held the cluster before
+	Made  []string         // directories that were missing, the outermost first
+	Found []string         // what was in it before, relative to Dir
 }
 
 // New reports whether the directory held no cluster before.
@@ -52,7 +54,7 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 		return nil, err
 	}
 	if c.Lock, err = LockData(ctx, dir, cluster, 0); err != nil {
-		var held *HeldError
+		var held *sharedfile.HeldError
 		if errors.As(err, &held) {
 			if held.Holder.Cluster == cluster {
 				return nil, fmt.Errorf("cluster %s runs or is being started by process %d: wait for it, or end it with coracle stop --name=%s", cluster, held.Holder.PID, cluster)
@@ -193,6 +195,9 @@ func Within(path, dir string) bool {
 
 // RunDir is where a cluster's sockets are.
 func RunDir(name string) string { return "/run/coracle/" + name }
+
+// LogFile is where a cluster's log is.
+func LogFile(dataDir string) string { return filepath.Join(dataDir, "coracle.log") }
 
 // EtcdSocket is where the embedded etcd of a cluster listens.
 func EtcdSocket(name string) string { return filepath.Join(RunDir(name), "etcd", "etcd.sock") }

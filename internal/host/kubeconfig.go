@@ -15,10 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// kubeconfigPatience is how long a kubectl that is writing is waited for.
-const kubeconfigPatience = 5 * time.Second
+// How long a kubectl that is writing is waited for, and how often it is looked
+// at.
+const (
+	kubeconfigPatience = 5 * time.Second
+	kubeconfigAgain    = 20 * time.Millisecond
+)
 
 // DefaultKubeconfig is the file that kubectl reads first when nothing else is
 // said: the first of $KUBECONFIG, else ~/.kube/config.
@@ -163,37 +169,27 @@ func lockKubeconfig(ctx context.Context, file string) (unlock func(), err error)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(lockAgain):
+		case <-time.After(kubeconfigAgain):
 		}
 	}
 }
 
-// replaceOwned writes a file that only its owner can read, in one step.
-func replaceOwned(path string, content []byte) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return writeDurably(path, content, 0o600)
-	}
-	if err != nil {
+// replaceOwned writes a file that only its owner can read, in one step. One
+// that is there keeps its owner.
+func replaceOwned(path string, data []byte) error {
+	content := sharedfile.Content{Data: data, Mode: 0o600, Durable: true}
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return err
+	default:
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !info.Mode().IsRegular() || !ok {
+			return fmt.Errorf("%s is not a regular file: name another with --kubeconfig", path)
+		}
+		content.Owner = &sharedfile.Owner{UID: int(st.Uid), GID: int(st.Gid)}
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || !ok {
-		return fmt.Errorf("%s is not a regular file: name another with --kubeconfig", path)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o600), f.Chown(int(owner.Uid), int(owner.Gid)), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
+	return sharedfile.Replace(path, content)
 }
 
 // maxKubeconfig is the largest kubeconfig that is read.

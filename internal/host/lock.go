@@ -2,169 +2,28 @@ package host
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-const (
-	lockName = "lock"
-	// lockAgain is how often a lock that others hold is tried.
-	lockAgain = 20 * time.Millisecond
-	maxHolder = 4096 // bytes that are read of who holds a lock
-)
+const lockName = "lock"
 
-// Holder says who holds a lock.
-type Holder struct {
-	Cluster  string `json:"cluster,omitzero"`
-	PID      int    `json:"pid"`
-	PIDStart uint64 `json:"pidStart"`
-}
-
-func (h Holder) String() string {
-	switch {
-	case h.PID == 0:
-		return "another process"
-	case h.Cluster == "":
-		return fmt.Sprintf("process %d", h.PID)
-	}
-	return fmt.Sprintf("cluster %s (process %d)", h.Cluster, h.PID)
-}
-
-// HeldError says that a lock is held by another process.
-type HeldError struct {
-	Path   string
-	Holder Holder
-}
-
-func (e *HeldError) Error() string {
-	return fmt.Sprintf("%s is locked by %s: let it finish, or end it, first", e.Path, e.Holder)
-}
-
-// Lock is a lock that this process holds until it releases it or ends. It is
-// a flock(2) of a file that only its owner can open; whoever inherits the file
-// holds it as well.
-type Lock struct{ file *os.File }
-
-// lockFile locks a file, made if it is missing, and waits for others no longer
-// than patience: a HeldError says who they are then. The file may be removed
-// by its holder; who waited for it takes the next one.
-func lockFile(ctx context.Context, path string, holder Holder, patience time.Duration) (*Lock, error) {
-	deadline := time.Now().Add(patience)
-	for {
-		l, err := tryLock(path, holder)
-		if err == nil && l != nil {
-			return l, nil
-		}
-		var held *HeldError
-		if err != nil && (!errors.As(err, &held) || time.Now().After(deadline)) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		case <-time.After(lockAgain):
-		}
-	}
-}
-
-// tryLock returns nothing if the file was removed meanwhile.
-func tryLock(path string, holder Holder) (*Lock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	l := &Lock{file: f}
-	if err := ownFile(f); err != nil {
-		return nil, errors.Join(err, l.Release())
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = &HeldError{Path: path, Holder: readHolder(f)}
-		}
-		return nil, errors.Join(err, l.Release())
-	}
-	if there, err := l.isAt(path); !there || err != nil {
-		return nil, errors.Join(err, l.Release())
-	}
-	l.tell(holder)
-	return l, nil
-}
-
-// ownFile checks that nobody else can open a file that this process relies on.
-func ownFile(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a file of this user: remove it", f.Name())
-	}
-	if st.Mode&0o077 != 0 {
-		return f.Chmod(0o600)
-	}
-	return nil
-}
-
-func (l *Lock) isAt(path string) (bool, error) {
-	mine, err := l.file.Stat()
-	if err != nil {
-		return false, err
-	}
-	there, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(mine, there), err
-}
-
-// tell writes who holds the lock, for the messages of others. On a full disk
-// they do without; what would make room must not fail for that.
-func (l *Lock) tell(holder Holder) {
-	raw, err := json.Marshal(holder)
-	if err == nil && l.file.Truncate(0) == nil {
-		_, _ = l.file.WriteAt(append(raw, '\n'), 0)
-	}
-}
-
-func readHolder(f *os.File) Holder {
-	var h Holder
-	raw, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
-	if err != nil || json.Unmarshal(raw, &h) != nil {
-		return Holder{}
-	}
+// holderOf is a process as the holder of a cluster's lock.
+func holderOf(cluster string, pid int) sharedfile.Holder {
+	h := sharedfile.Holder{Cluster: cluster, PID: pid}
+	h.PIDStart, _ = StartTime(pid) // one that is gone holds nothing any more
 	return h
 }
-
-// thisProcess is this process as the holder of a cluster's lock.
-func thisProcess(cluster string) Holder {
-	h := Holder{Cluster: cluster, PID: os.Getpid()}
-	h.PIDStart, _ = StartTime(h.PID) // only for messages
-	return h
-}
-
-// File is the locked file, for a child process that shall hold the lock too.
-func (l *Lock) File() *os.File { return l.file }
-
-// Release gives the lock up, as far as this process holds it.
-func (l *Lock) Release() error { return l.file.Close() }
 
 // LockData locks a data directory, which must exist. Whoever starts, changes or
 // removes anything in it or anything of its cluster holds this lock.
-func LockData(ctx context.Context, dir, cluster string, patience time.Duration) (*Lock, error) {
-	return lockFile(ctx, filepath.Join(dir, lockName), thisProcess(cluster), patience)
+func LockData(ctx context.Context, dir, cluster string, patience time.Duration) (*sharedfile.Lock, error) {
+	return sharedfile.Acquire(ctx, filepath.Join(dir, lockName), holderOf(cluster, os.Getpid()), patience)
 }
 
-// HandTo notes that a process that inherited the lock holds it for a cluster.
-func (l *Lock) HandTo(cluster string, pid int) {
-	h := Holder{Cluster: cluster, PID: pid}
-	h.PIDStart, _ = StartTime(pid) // only for messages
-	l.tell(h)
-}
+// HandTo notes that a process that inherited the lock of a data directory
+// holds it for a cluster.
+func HandTo(lock *sharedfile.Lock, cluster string, pid int) { lock.Tell(holderOf(cluster, pid)) }

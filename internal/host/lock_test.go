@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 func TestLockNamesItsHolder(t *testing.T) {
@@ -20,8 +22,8 @@ func TestLockNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = LockData(t.Context(), dir, "b", 30*time.Millisecond)
-	var held *HeldError
-	if !errors.As(err, &held) || held.Holder.Cluster != "a" || held.Holder.PID != os.Getpid() || !held.Holder.Running() {
+	var held *sharedfile.HeldError
+	if !errors.As(err, &held) || held.Holder.Cluster != "a" || held.Holder.PID != os.Getpid() || held.Holder.PIDStart == 0 {
 		t.Errorf("a second lock: %v", err)
 	}
 	fd, err := unix.Dup(int(l.File().Fd()))
@@ -29,7 +31,7 @@ func TestLockNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	inherited := os.NewFile(uintptr(fd), "inherited")
-	l.HandTo("c", os.Getppid())
+	HandTo(l, "c", os.Getppid())
 	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}

@@ -48,12 +48,25 @@ func netfilterAvailable() error {
 	return syscall.Close(fd)
 }
 
+// AddressError says that this machine does not have an address.
+type AddressError struct{ Address string }
+
+func (e *AddressError) Error() string { return "this machine has no address " + e.Address }
+
 // PortsFree checks that every port can be listened on; flags names the flag
-// that moves each.
+// that moves each. It fails with an AddressError for an address of another
+// machine.
 func PortsFree(address string, ports map[string]int) error {
 	var problems []error
 	for flag, port := range ports {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return &AddressError{Address: address}
+		}
+		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			problems = append(problems, fmt.Errorf("listen on port %d of %s (%w): choose another with %s", port, address, err, flag))
+			continue
+		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("port %d is taken: stop what listens there, or choose another with %s", port, flag))
 			continue

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // StartTime returns when a process was started, in clock ticks since boot
@@ -27,65 +28,60 @@ func StartTime(pid int) (uint64, error) {
 // Running reports whether the cluster's process is alive.
 func (rec Record) Running() bool { return rec.process().Running() }
 
-func (rec Record) process() Holder {
-	return Holder{Cluster: rec.Name, PID: rec.PID, PIDStart: rec.PIDStart}
+func (rec Record) process() processes.Process {
+	return processes.Process{PID: rec.PID, Start: rec.PIDStart}
 }
 
 // Suspended reports whether the cluster's process lives but was told not to
 // run (SIGSTOP, or a debugger).
-func (rec Record) Suspended() bool { return rec.process().seen().Suspended() }
-
-// Running reports whether the process is alive.
-func (h Holder) Running() bool { return h.seen().Running() }
-
-func (h Holder) seen() processes.Process { return processes.Process{PID: h.PID, Start: h.PIDStart} }
+func (rec Record) Suspended() bool { return rec.process().Suspended() }
 
 // Stop asks the cluster's process to end (SIGTERM) and waits; one that does
 // not end within patience is killed. It returns once the process is gone.
 func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
-	return rec.process().Stop(ctx, patience)
+	return end(ctx, rec.process(), unix.SIGTERM, patience)
 }
 
 // Kill ends the cluster's process without giving it a chance (SIGKILL) and
 // returns once it is gone.
-func (rec Record) Kill(ctx context.Context) error { return rec.process().end(ctx, unix.SIGKILL, 0) }
+func (rec Record) Kill(ctx context.Context) error { return end(ctx, rec.process(), unix.SIGKILL, 0) }
 
-// Stop asks the process to end and waits, as Record.Stop.
-func (h Holder) Stop(ctx context.Context, patience time.Duration) error {
-	return h.end(ctx, unix.SIGTERM, patience)
+// StopHolder asks the holder of a lock to end and waits, as Record.Stop.
+func StopHolder(ctx context.Context, h sharedfile.Holder, patience time.Duration) error {
+	return end(ctx, processes.Process{PID: h.PID, Start: h.PIDStart}, unix.SIGTERM, patience)
 }
 
-func (h Holder) end(ctx context.Context, signal unix.Signal, patience time.Duration) error {
-	if !h.Running() {
+func end(ctx context.Context, p processes.Process, signal unix.Signal, patience time.Duration) error {
+	if !p.Running() {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(h.PID, 0)
+	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}
-		return fmt.Errorf("watch process %d: %w", h.PID, err)
+		return fmt.Errorf("watch process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !h.Running() { // the id was given to another process before it was pinned
+	if !p.Running() { // the id was given to another process before it was pinned
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("stop process %d: %w", h.PID, err)
+		return fmt.Errorf("stop process %d: %w", p.PID, err)
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) { // one that is suspended could not hear
-		return fmt.Errorf("continue process %d: %w", h.PID, err)
+		return fmt.Errorf("continue process %d: %w", p.PID, err)
 	}
 	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {
 		return err
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", h.PID, err)
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
 	if gone, err := waitGone(ctx, fd, 10*time.Second); gone || err != nil {
 		return err
 	}
-	return fmt.Errorf("process %d does not end", h.PID)
+	return fmt.Errorf("process %d does not end", p.PID)
 }
 
 // waitGone waits until the process behind a pidfd ends: the descriptor

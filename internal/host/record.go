@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Root is where clusters keep their data and records unless told otherwise.
@@ -162,7 +164,7 @@ func (r Registry) Put(rec Record) error {
 	const attempts = 100
 	for range attempts {
 		if err = os.MkdirAll(filepath.Dir(r.path(rec.Name)), 0o700); err == nil {
-			err = writeDurably(r.path(rec.Name), append(raw, '\n'), 0o600)
+			err = sharedfile.Replace(r.path(rec.Name), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600, Durable: true})
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -204,7 +206,7 @@ func (r Registry) Locked(ctx context.Context, f func() error) error {
 	}
 	defer func() {
 		if entries, err := os.ReadDir(filepath.Join(r.root, "clusters")); len(entries) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
-			_ = os.Remove(l.file.Name()) // whoever waits for it takes the next one
+			_ = os.Remove(l.File().Name()) // whoever waits for it takes the next one
 		}
 		r.removeEmpty()
 		_ = l.Release()
@@ -212,15 +214,15 @@ func (r Registry) Locked(ctx context.Context, f func() error) error {
 	return f()
 }
 
-func (r Registry) lock(ctx context.Context) (*Lock, error) {
+func (r Registry) lock(ctx context.Context) (*sharedfile.Lock, error) {
 	for {
 		if err := os.MkdirAll(r.root, 0o700); err != nil {
 			return nil, fmt.Errorf("keep records of the clusters (as root, use sudo): %w", err)
 		}
 		err := closeToOthers(r.root)
 		if err == nil {
-			var l *Lock
-			if l, err = lockFile(ctx, filepath.Join(r.root, lockName), thisProcess(""), registryPatience); err == nil {
+			var l *sharedfile.Lock
+			if l, err = sharedfile.Acquire(ctx, filepath.Join(r.root, lockName), holderOf("", os.Getpid()), registryPatience); err == nil {
 				return l, nil
 			}
 		}

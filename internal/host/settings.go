@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 const (
@@ -189,7 +191,7 @@ func (s Settings) Write() error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(SettingsFile(s.DataDir), append(raw, '\n'), 0o600)
+	return sharedfile.Replace(SettingsFile(s.DataDir), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600, Durable: true})
 }
 
 // SettingsOf are the settings of a cluster of an earlier version, which kept
@@ -259,36 +261,4 @@ func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
 	if !s.wasTold("bundle") { // that of the program that runs, which may be another than before
 		s.Bundle = bundle
 	}
-}
-
-// writeDurably replaces a file in one step. Its content is on the disk when it
-// returns.
-func writeDurably(path string, content []byte, mode fs.FileMode) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

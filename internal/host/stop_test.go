@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // A process that is suspended is continued, so that it can end by itself.
@@ -15,7 +17,7 @@ func TestStopOfASuspendedProcess(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	h := Holder{PID: cmd.Process.Pid}
+	h := sharedfile.Holder{PID: cmd.Process.Pid}
 	var err error
 	if h.PIDStart, err = StartTime(h.PID); err != nil {
 		t.Fatal(err)
@@ -23,7 +25,7 @@ func TestStopOfASuspendedProcess(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Stop(t.Context(), time.Minute); err != nil {
+	if err := StopHolder(t.Context(), h, time.Minute); err != nil {
 		t.Error(err)
 	}
 	<-ended //nolint:errcheck // a process that is ended by a signal has failed

@@ -57,7 +57,7 @@ func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) 
 		if err := files.MkdirAll(k.volumes.PodDir(pod.UID), 0o750); err != nil {
 			return nil, err
 		}
-		if err := files.WriteFile(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
+		if err := files.Replace(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
 			return nil, err
 		}
 		return mapping(uint32(first)), nil

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +24,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
+
+// Libraries is the component as which client-go and the other k8s.io libraries
+// log.
+const Libraries = "lib"
 
 // Levels says how much each component logs.
 type Levels struct {
@@ -41,7 +47,7 @@ func ParseLevels(s string) (Levels, error) {
 			component, level = "", part
 		}
 		n, err := strconv.Atoi(level)
-		if err != nil || n < 0 || n > 10 {
+		if err != nil || n < 0 || n > 10 || named && component == "" {
 			return l, fmt.Errorf("log level %q: want a number from 0 to 10, or component=number", part)
 		}
 		if named {
@@ -51,6 +57,16 @@ func ParseLevels(s string) (Levels, error) {
 		}
 	}
 	return l, nil
+}
+
+// Check refuses levels of components that are none of those given.
+func (l Levels) Check(components ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(l.ByComponent)) {
+		if !slices.Contains(components, name) {
+			return fmt.Errorf("log level of %q: want one of %s", name, strings.Join(components, ", "))
+		}
+	}
+	return nil
 }
 
 func (l Levels) of(component string) int {
@@ -87,7 +103,7 @@ func (l *Log) Context(ctx context.Context, component string) context.Context {
 
 // CaptureKlog directs what libraries log through klog to the component "lib".
 func (l *Log) CaptureKlog() {
-	klog.SetLoggerWithOptions(l.Component("lib"), klog.ContextualLogger(true))
+	klog.SetLoggerWithOptions(l.Component(Libraries), klog.ContextualLogger(true))
 }
 
 // Check returns an error if nothing can be logged with a context: a line has

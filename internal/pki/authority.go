@@ -11,6 +11,8 @@ import (
 	"math/big"
 	"sync/atomic"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Authority signs certificates.
@@ -85,7 +87,7 @@ func (a *Authority) selfSign(subject pkix.Name, key crypto.Signer, now time.Time
 		return err
 	}
 	pem := encodeCertificate(der)
-	if err := writeFile(a.base+".crt", pem, 0o644, true); err != nil {
+	if err := sharedfile.Replace(a.base+".crt", sharedfile.Content{Data: pem, Mode: 0o644, Durable: true}); err != nil {
 		return err
 	}
 	a.set(cert, pem, key)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Certificate is a key pair that stays valid: what it hands out is always the
@@ -144,10 +146,10 @@ func (c *Certificate) issue(now time.Time) error {
 		return fmt.Errorf("issuing %s.crt: %w", c.base, err)
 	}
 	certPEM := encodeCertificate(der)
-	if err := writeFile(c.base+".key", keyPEM, 0o600, false); err != nil {
+	if err := sharedfile.Replace(c.base+".key", sharedfile.Content{Data: keyPEM, Mode: 0o600}); err != nil {
 		return err
 	}
-	if err := writeFile(c.base+".crt", certPEM, 0o644, false); err != nil {
+	if err := sharedfile.Replace(c.base+".crt", sharedfile.Content{Data: certPEM, Mode: 0o644}); err != nil {
 		return err
 	}
 	return c.use(certPEM, keyPEM)

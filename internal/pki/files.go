@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,54 +14,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
 
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// writeFile puts content in place in one step: a reader sees the old file or
-// the new one. A durable file survives a loss of power as well.
-func writeFile(path string, content []byte, mode os.FileMode, durable bool) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil && durable {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("writing %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return nil
-}
+// lockPatience is how long another process that makes keys is waited for.
+const lockPatience = 10 * time.Second
 
 // lockDirectory keeps other processes from making keys in the directory. The
 // lock is a file that only its owner can open: anybody who can read a
 // directory could lock that, and keep a cluster from starting.
 func lockDirectory(path string) (unlock func(), err error) {
-	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	lock, err := sharedfile.Acquire(context.Background(), filepath.Join(path, ".lock"), sharedfile.Holder{PID: os.Getpid()}, lockPatience)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock the keys: %w", err)
 	}
-	err = lock.Chmod(0o600)
-	if err == nil {
-		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), lock.Close())
-	}
-	// Closing the file gives up the lock.
-	return func() { _ = lock.Close() }, nil
+	return func() { _ = lock.Release() }, nil // closing it gives up the lock
 }
 
 // closeKeys takes from others the rights to keys and kubeconfigs in a
@@ -91,7 +63,7 @@ func newKey(path string, durable bool) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(path, encoded, 0o600, durable)
+	return key, sharedfile.Replace(path, sharedfile.Content{Data: encoded, Mode: 0o600, Durable: durable})
 }
 
 func generateKey() (crypto.Signer, []byte, error) {

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Kubeconfig describes how one identity reaches the cluster.
@@ -138,5 +140,5 @@ func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	return writeFile(path, content, 0o600, false)
+	return sharedfile.Replace(path, sharedfile.Content{Data: content, Mode: 0o600})
 }

@@ -34,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/sharedfile"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -185,7 +186,7 @@ func (d *Directory) publish(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return writeFile(path, pem, 0o644, false)
+	return sharedfile.Replace(path, sharedfile.Content{Data: pem, Mode: 0o644})
 }
 
 // Run renews what comes into the last third of its life and takes over files

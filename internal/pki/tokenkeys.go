@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // keptTokenKeys is how many former keys Rotate leaves in sa.pub.
@@ -137,7 +139,7 @@ func (k *TokenKeys) Rotate() error {
 	if err := writePublicKeys(k.base+".pub", public); err != nil {
 		return err
 	}
-	if err := writeFile(k.base+".key", encoded, 0o600, true); err != nil {
+	if err := sharedfile.Replace(k.base+".key", sharedfile.Content{Data: encoded, Mode: 0o600, Durable: true}); err != nil {
 		return err
 	}
 	return k.load()
@@ -154,7 +156,7 @@ func writePublicKeys(path string, keys []crypto.PublicKey) error {
 			return err
 		}
 	}
-	return writeFile(path, content.Bytes(), 0o644, true)
+	return sharedfile.Replace(path, sharedfile.Content{Data: content.Bytes(), Mode: 0o644, Durable: true})
 }
 
 func equalKeys(a, b crypto.PublicKey) bool {

@@ -21,6 +21,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Config says whose network this is.
@@ -165,10 +167,5 @@ func writeFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// The runtime takes names that end in .conf, .conflist and .json.
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, content, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
+	return sharedfile.Replace(path, sharedfile.Content{Data: content, Mode: 0o644})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -21,6 +20,7 @@ type child struct {
 	wasReady   bool      // at some time
 	readySince time.Time // while status.Ready
 	failed     string    // what this process said before it ended
+	limit      int64     // what it keeps its memory to, as it said, in bytes
 	process    *os.Process
 }
 
@@ -28,7 +28,7 @@ type child struct {
 // last.
 func (c *child) start(s *supervisor) error {
 	config := s.config
-	c.failed, c.status.Since = "", time.Now()
+	c.failed, c.limit, c.status.Since = "", 0, time.Now()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -50,6 +50,11 @@ func (c *child) start(s *supervisor) error {
 	defer func() { _ = theirs.Close() }()
 	out, done := s.standardError()
 	defer done()
+	var logged int64
+	if info, err := out.Stat(); err == nil {
+		logged = info.Size()
+	}
+	kills := oomKills()
 	args := append([]string{config.Name}, c.spec.Args...)
 	if !c.wasReady {
 		args = append(args, c.spec.First...)
@@ -82,8 +87,11 @@ func (c *child) start(s *supervisor) error {
 	go func() {
 		state, _ := p.Wait() // fails for what is no child only
 		<-heard
-		report := firstLine(crashFile)
-		s.post(func() { s.exited(c, state, report) })
+		e := end{state: state, crash: lineOf(crashFile, 0), oom: oomReport(p.Pid, kills)}
+		if e.crash == "" && state.ExitCode() == runtimeExit && config.Log != "" { // before there could be a crash report
+			e.crash = lineOf(config.Log, logged)
+		}
+		s.post(func() { s.exited(c, e) })
 	}()
 	return nil
 }
@@ -103,45 +111,4 @@ func (c *child) stop(s *supervisor) {
 	_ = p.Signal(syscall.SIGTERM)
 	_ = p.Signal(syscall.SIGCONT) // one that is held could not hear
 	time.AfterFunc(c.spec.Patience, func() { _ = p.Kill() })
-}
-
-// runtimeExit is the exit code by which Go's runtime ends a process that cannot
-// go on.
-const runtimeExit = 2
-
-// cause says why a process ended: what it said itself, what the runtime said,
-// or what the kernel says.
-func cause(state *os.ProcessState, failed, crash string) string {
-	switch status, _ := state.Sys().(syscall.WaitStatus); {
-	case status.Signaled() && status.Signal() == syscall.SIGKILL:
-		return "killed by signal 9, as by kill -9 or for want of memory"
-	case status.Signaled():
-		return fmt.Sprintf("killed by signal %d (%v)", int(status.Signal()), status.Signal())
-	case failed != "":
-		return failed
-	case crash != "":
-		return crash
-	case status.ExitStatus() == runtimeExit: // before the crash report is written
-		return "ended by the Go runtime (exit code 2), as for want of memory: see the cluster's log"
-	default:
-		return fmt.Sprintf("it ended by itself with exit code %d", status.ExitStatus())
-	}
-}
-
-// firstLine is the line of a crash report that says what happened.
-func firstLine(crashFile string) string {
-	f, err := os.Open(crashFile)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	const enough = 4 << 10
-	head := make([]byte, enough)
-	n, _ := f.Read(head)
-	for line := range strings.SplitSeq(string(head[:n]), "\n") {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			return line
-		}
-	}
-	return ""
 }

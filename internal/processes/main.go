@@ -56,6 +56,11 @@ func Main(args []string) int {
 		return 1
 	}
 	defer func() { _ = owner.Close() }()
+	// Where it was started would stay busy, as a disk that is to be unmounted.
+	if err := os.Chdir("/"); err != nil {
+		fmt.Fprintln(os.Stderr, "coracle:", err)
+		return 1
+	}
 	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Failed: strings.Fields(*failed)}
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	c.Processes = append(c.Processes, Spec{

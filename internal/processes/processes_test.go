@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	case "supervised":
 		lock, _ := strconv.Atoi(os.Getenv("TEST_LOCK_FD")) // none is 0
 		os.Exit(Run(Config{
-			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, LockFD: lock, Failed: strings.Fields(os.Getenv("TEST_FAILED")),
+			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Failed: strings.Fields(os.Getenv("TEST_FAILED")),
 			Processes: []Spec{
 				{Name: ControlPlane, Args: []string{os.Args[4], dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
 				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
@@ -86,6 +86,14 @@ func TestMain(m *testing.M) {
 		NewReporter()
 		var none []string
 		_ = none[len(os.Args)]
+	case "starves":
+		NewReporter().Send(Message{MemoryLimit: 64 << 20})
+		if syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{}) != nil {
+			os.Exit(1)
+		}
+		for all := [][]byte{}; ; {
+			all = append(all, make([]byte, 64<<20))
+		}
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
 		NewReporter().Send(Message{Ready: true})
@@ -282,6 +290,18 @@ func TestPanicIsTheCause(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// That memory ran out is said where nobody has to look for it.
+func TestWantOfMemoryIsTheCause(t *testing.T) {
+	s := supervise(t, "starves", "TEST_LOG="+filepath.Join(t.TempDir(), "log"))
+	st := s.until("it was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	for _, want := range []string{"fatal error: ", "memory", "it had used up to ", " MiB of memory, with a limit of 64 MiB"} {
+		if !strings.Contains(st.Processes[1].LastCause, want) {
+			t.Errorf("cause %q, want %q in it", st.Processes[1].LastCause, want)
+		}
+	}
+	s.stop()
 }
 
 func TestFailureOfTheFirstStartEndsAll(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // maxStatus bounds what is read as a status, in bytes.
@@ -47,11 +49,7 @@ func (s *Status) write(runDir string) error {
 	if err != nil {
 		return err
 	}
-	path := statusFile(runDir)
-	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return sharedfile.Replace(statusFile(runDir), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600})
 }
 
 // State is what the kernel does with a process: proc(5)'s letter, as T for one

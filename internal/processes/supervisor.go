@@ -180,6 +180,9 @@ func (s *supervisor) message(c *child, m Message) {
 	if m.Failed != "" {
 		c.failed = m.Failed
 	}
+	if m.MemoryLimit != 0 {
+		c.limit = m.MemoryLimit
+	}
 	if m.Components != nil {
 		c.status.Components = m.Components
 	}
@@ -225,14 +228,15 @@ func (s *supervisor) tell(stage string) {
 // exited takes note of the end of a process. One that cannot start ends the
 // cluster as long as nobody could use that. Later it is started again like any
 // other, for what failed then, such as a full disk, may be mended.
-func (s *supervisor) exited(c *child, state *os.ProcessState, crash string) {
+func (s *supervisor) exited(c *child, e end) {
 	if c.failed != "" && !s.serves && !s.stopping {
 		s.failure = c.failed
 		c.status.PID = 0
 		s.stop()
 		return
 	}
-	s.ended(c, cause(state, c.failed, crash))
+	e.failed, e.limit = c.failed, c.limit
+	s.ended(c, e.cause())
 }
 
 // ended schedules the next start.

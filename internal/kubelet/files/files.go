@@ -11,6 +11,8 @@ import (
 type FS interface {
 	MkdirAll(path string, perm fs.FileMode) error
 	WriteFile(path string, data []byte, perm fs.FileMode) error
+	// Replace writes a file in one step: after a failure it is as it was.
+	Replace(path string, data []byte, perm fs.FileMode) error
 	// ReadFile reads a regular file of at most limit bytes at a path that no
 	// pod can change; it follows symbolic links.
 	ReadFile(path string, limit int64) ([]byte, error)

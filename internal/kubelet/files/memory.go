@@ -113,6 +113,11 @@ func (m *Memory) TailBeneath(root, path string, limit int64) ([]byte, error) {
 	return raw[max(int64(len(raw))-limit, 0):], err
 }
 
+// Replace implements FS.
+func (m *Memory) Replace(path string, data []byte, perm fs.FileMode) error {
+	return m.WriteFile(path, data, perm)
+}
+
 // Rename implements FS.
 func (m *Memory) Rename(from, to string) error {
 	m.mu.Lock()

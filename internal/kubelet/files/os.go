@@ -13,6 +13,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // OS is the operating system's file system and mount table.
@@ -41,6 +43,11 @@ func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
 		return err
 	}
 	return os.Chmod(path, perm)
+}
+
+// Replace implements FS.
+func (OS) Replace(path string, data []byte, perm fs.FileMode) error {
+	return sharedfile.Replace(path, sharedfile.Content{Data: data, Mode: perm})
 }
 
 // Rename implements FS.

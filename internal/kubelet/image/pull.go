@@ -213,7 +213,7 @@ func (p *Puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths
 		if with.Auth != nil {
 			secret = &with.Secret
 		}
-		if err := p.Records.Pulled(name, status.GetImage().GetId(), secret); err != nil {
+		if err := p.Records.Pulled(name, status.GetImage(), secret); err != nil {
 			klog.FromContext(ctx).Error(err, "The record of a pulled image cannot be written, others will have to pull it again", "image", name)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 //
 //	DIR/pulling/sha256-HASH   an ImagePullIntent: a pull of that name began
 //	DIR/pulled/sha256-HASH    an ImagePulledRecord: who may use the image of that id
+//	DIR/preloaded/sha256-HASH  the names that the image of that id had before its first pull
 //
 // An intent outlives a kubelet that dies while it pulls: the image that is
 // there afterwards then counts as pulled by credentials that are not known.
@@ -43,6 +44,9 @@ type Records struct {
 const (
 	pullingDir = "pulling"
 	pulledDir  = "pulled"
+	// preloadedDir is beside upstream's: an image that is pulled by one name
+	// must stay what it was by the others.
+	preloadedDir = "preloaded"
 
 	maxRecord  = 1 << 20 // bytes of a file
 	maxSecrets = 500     // of one image; the oldest are forgotten first
@@ -77,10 +81,7 @@ func (r *Records) write(path string, value any) error {
 	if err := r.FS.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := r.FS.WriteFile(path+".tmp", raw, 0o600); err != nil {
-		return err
-	}
-	return r.FS.Rename(path+".tmp", path)
+	return r.FS.Replace(path, raw, 0o600)
 }
 
 func (r *Records) read(path string, value any) error {
@@ -129,16 +130,86 @@ func (r *Records) end(image string) error {
 	return nil
 }
 
-// Pulled notes that an image, of which id is the runtime's name, was pulled
+// Pulled notes that an image, as the runtime lists it now, was pulled by a name
 // with the credentials of a secret, or with none if that is nil. Where that
 // cannot be written the intent stays, so that nobody uses the image unchecked.
-func (r *Records) Pulled(image, id string, with *kubeletconfig.ImagePullSecret) error {
+func (r *Records) Pulled(name string, image *runtimeapi.Image, with *kubeletconfig.ImagePullSecret) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.add(image, id, credentialsOf(with)); err != nil {
+	if err := r.keepPreloaded(name, image); err != nil {
 		return err
 	}
-	return r.end(image)
+	if err := r.add(name, image.GetId(), credentialsOf(with)); err != nil {
+		return err
+	}
+	return r.end(name)
+}
+
+// preloaded are the names of an image that were there before it was pulled by
+// another.
+type preloaded struct {
+	ImageRef string   `json:"imageRef"`
+	Names    []string `json:"names"` // whole ones
+}
+
+// keepPreloaded notes which names of an image that is being pulled were there
+// before: at its first pull all but those that are being pulled.
+func (r *Records) keepPreloaded(pulling string, image *runtimeapi.Image) error {
+	record, err := r.record(image.GetId())
+	if err != nil {
+		return nil // then nobody knows who pulled it by which name
+	}
+	path := r.path(preloadedDir, image.GetId())
+	kept := &preloaded{ImageRef: image.GetId()}
+	if record == nil {
+		names, err := r.notPulling(slices.Concat(image.GetRepoTags(), image.GetRepoDigests()))
+		if err != nil {
+			return nil
+		}
+		kept.Names = names
+	} else if err := r.read(path, kept); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	own, err := repository(pulling)
+	if err != nil {
+		return err
+	}
+	kept.Names = slices.DeleteFunc(kept.Names, func(name string) bool {
+		repo, err := repository(name)
+		return err != nil || name == whole(pulling) || repo == own && strings.Contains(name, "@") // the digest comes with the pull
+	})
+	if len(kept.Names) == 0 && record == nil {
+		return nil
+	}
+	return r.write(path, kept)
+}
+
+// notPulling returns, as whole names, those that no pull is under way of, in
+// this kubelet or in one that died.
+func (r *Records) notPulling(names []string) ([]string, error) {
+	began, err := r.interrupted()
+	if err != nil {
+		return nil, err
+	}
+	for name := range r.intents {
+		began[whole(name)] = name
+	}
+	var others []string
+	for _, name := range names {
+		if name = whole(name); began[name] == "" {
+			others = append(others, name)
+		}
+	}
+	return others, nil
+}
+
+// wasPreloaded says whether an image was there by that name before it was
+// pulled by another.
+func (r *Records) wasPreloaded(name, id string) bool {
+	kept := &preloaded{}
+	return r.read(r.path(preloadedDir, id), kept) == nil && kept.ImageRef == id && slices.Contains(kept.Names, whole(name))
 }
 
 func credentialsOf(secret *kubeletconfig.ImagePullSecret) *kubeletconfig.ImagePullCredentials {
@@ -229,7 +300,7 @@ func (r *Records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecr
 	if err != nil {
 		return false, err
 	}
-	pulled := record != nil || r.intents[image] > 0
+	pulled := record != nil && !r.wasPreloaded(image, id) || r.intents[image] > 0
 	if !pulled {
 		intent := &kubeletconfig.ImagePullIntent{}
 		switch err := r.read(r.path(pullingDir, image), intent); {
@@ -286,19 +357,9 @@ func (r *Records) verifies(repository string, pulledByKubelet bool) bool {
 func (r *Records) Recover(images []*runtimeapi.Image) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names, err := r.FS.ReadDir(filepath.Join(r.Dir, pullingDir))
+	intents, err := r.interrupted()
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		return err
-	}
-	intents := map[string]string{} // as users wrote them, by what the runtime says
-	for _, name := range names {
-		intent := &kubeletconfig.ImagePullIntent{}
-		if err := r.read(filepath.Join(r.Dir, pullingDir, name), intent); err == nil {
-			intents[whole(intent.Image)] = intent.Image
-		}
 	}
 	var failed []error
 	for _, i := range images {
@@ -315,6 +376,23 @@ func (r *Records) Recover(images []*runtimeapi.Image) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// interrupted are the names, as users wrote them, of the images whose pulls
+// have begun and not ended, by what the runtime says.
+func (r *Records) interrupted() (map[string]string, error) {
+	names, err := r.FS.ReadDir(filepath.Join(r.Dir, pullingDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	intents := map[string]string{}
+	for _, name := range names {
+		intent := &kubeletconfig.ImagePullIntent{}
+		if err := r.read(filepath.Join(r.Dir, pullingDir, name), intent); err == nil {
+			intents[whole(intent.Image)] = intent.Image
+		}
+	}
+	return intents, nil
 }
 
 // whole is the name of an image with all that may be left out.
@@ -349,6 +427,9 @@ func (r *Records) Prune(images []*runtimeapi.Image, before time.Time) error {
 			continue
 		}
 		failed = append(failed, r.FS.Remove(path))
+		if err := r.FS.Remove(filepath.Join(r.Dir, preloadedDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of the same id
+			failed = append(failed, err)
+		}
 	}
 	return errors.Join(failed...)
 }

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,5 +181,55 @@ func TestRecordsOfImagesThatAreGone(t *testing.T) {
 		if names, _ := d.files.ReadDir("/var/lib/kubelet/image_manager/pulled"); len(names) != test.left {
 			t.Errorf("%d images, before %v: records %v", len(test.images), test.before, names)
 		}
+	}
+}
+
+// An image that was there by one name, and was then pulled by another, is by
+// the first what it was: for everybody, unless the policy says otherwise.
+func TestPreloadedImagePulledByAnotherName(t *testing.T) {
+	const there, other, third = "coracle.internal/web:1.0", "registry.example.com/copy:1", "registry.example.com/third:1"
+	image := &runtimeapi.Image{Id: "sha256:same", RepoTags: []string{there, other, third}, RepoDigests: []string{"registry.example.com/copy@sha256:" + strings.Repeat("0", 64)}}
+	d := newDesk(t)
+	allows := func(want bool, name string) {
+		t.Helper()
+		got, err := d.puller.Records.Allows(name, image.Id, nil)
+		if err != nil || got != want {
+			t.Errorf("%s without a secret: %v, %v, want %v", name, got, err, want)
+		}
+	}
+	pulled := func(name string) {
+		t.Helper()
+		secret := &kubeletconfig.ImagePullSecret{UID: "u", Namespace: "default", Name: "s", CredentialHash: "h"}
+		if err := d.puller.Records.Pulled(name, image, secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allows(true, there)
+	for _, name := range []string{other, third} { // the second is under way when the first is there
+		if err := d.puller.Records.Begin(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pulled(other)
+	for range 2 {
+		allows(true, there)
+		allows(false, other)
+		allows(false, third)
+		allows(false, image.RepoDigests[0])
+		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+	}
+	d.restart(kubeletconfig.AlwaysVerify)
+	allows(false, there)
+	d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+	if err := d.puller.Records.Begin(there); err != nil {
+		t.Fatal(err)
+	}
+	pulled(there) // as its policy Always asks for
+	allows(false, there)
+	if err := d.puller.Records.Prune(nil, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := d.files.ReadDir("/var/lib/kubelet/image_manager/preloaded"); len(names) > 0 {
+		t.Errorf("names of an image that is gone are kept: %v", names)
 	}
 }

@@ -22,8 +22,12 @@ const (
 	// takes at once, and what its database may grow by until the disk is
 	// looked at again.
 	wantedRoom = 96 << 20
-	// roomShare is how much of a small disk is kept free: one part in that many.
+	// roomShare is how much of a small disk is kept free: one part in that many,
+	// but never less than leastRoom.
 	roomShare = 10
+	// leastRoom is the next file of the log alone, and some pages.
+	leastRoom = logFile + 8<<20
+	logFile   = 64 * 1000 * 1000 // wal.SegmentSizeBytes
 	// lookEvery is the time between two looks at the disk under load, and
 	// idleLookEvery where nothing is written.
 	lookEvery     = 50 * time.Millisecond
@@ -96,7 +100,7 @@ func (r *room) look(age time.Duration) error {
 // more room to end that. The caller holds the mutex.
 func (r *room) judge(size, free uint64) {
 	was := r.full != nil
-	need := min(wantedRoom, size/roomShare)
+	need := min(max(size/roomShare, leastRoom), wantedRoom)
 	if was {
 		need += need / 8
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"google.golang.org/grpc"
 
 	"github.com/coracle-io/coracle/internal/store"
@@ -97,18 +98,23 @@ func TestADiskThatIsNearlyFullTakesNoWrites(t *testing.T) {
 	})
 }
 
-func TestSmallDisksKeepALittleFree(t *testing.T) {
+// However small a disk is, the next file of etcd's log fits on it.
+func TestSmallDisksKeepALogFileFree(t *testing.T) {
 	const mib = 1 << 20
-	r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) { return 200 * mib, 21 * mib, nil })
-	if err := r.look(0); err != nil {
-		t.Error(err)
+	if wal.SegmentSizeBytes != logFile {
+		t.Errorf("a file of etcd's log has %d bytes, not %d", wal.SegmentSizeBytes, logFile)
 	}
-	r.disk = func(string) (uint64, uint64, error) { return 200 * mib, 19 * mib, nil }
-	if r.look(0) == nil {
-		t.Error("nothing is kept free")
+	for _, test := range []struct {
+		size, free uint64
+		takes      bool
+	}{{200, 71, true}, {200, 67, false}, {800, 82, true}, {800, 79, false}, {900, 91, true}, {900, 89, false}, {10000, 97, true}, {10000, 95, false}} {
+		r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) { return test.size * mib, test.free * mib, nil })
+		if err := r.look(0); (err == nil) != test.takes {
+			t.Errorf("%d of %d MiB are free: %v", test.free, test.size, err)
+		}
 	}
+	r := newRoom(&taker{}, "/data", nil)
 	r.disk = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no such folder") }
-	r = newRoom(&taker{}, "/data", r.disk)
 	if err := r.look(0); err != nil {
 		t.Errorf("a disk that cannot be asked: %v", err)
 	}

@@ -1,4 +1,4 @@
-package host
+package logging
 
 import (
 	"fmt"
@@ -11,14 +11,14 @@ import (
 
 // The log stays within its bound, whoever writes how much, and the last lines
 // are there.
-func TestLogIsBounded(t *testing.T) {
+func TestFileIsBounded(t *testing.T) {
 	const limit = 4096
 	path := filepath.Join(t.TempDir(), "coracle.log")
 	var writers sync.WaitGroup
 	for w := range 4 { // as processes of their own do
 		writers.Go(func() {
 			moved := 0
-			l, err := openLog(path, limit, func(*os.File) error { moved++; return nil })
+			l, err := openFile(path, limit, func(*os.File) error { moved++; return nil })
 			if err != nil {
 				t.Error(err)
 				return
@@ -37,7 +37,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	writers.Wait()
 	files, err := filepath.Glob(path + "*")
-	if err != nil || len(files) != 1+oldLogs {
+	if err != nil || len(files) != 1+oldFiles {
 		t.Fatalf("there are %v, %v", files, err)
 	}
 	last := map[string]bool{}
@@ -63,5 +63,45 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	if len(last) == 0 {
 		t.Error("no writer's last line is kept")
+	}
+}
+
+// A log whose writer knows nothing of its bound keeps within it, and the
+// writer goes on.
+func TestTrim(t *testing.T) {
+	const limit = 4096
+	path := filepath.Join(t.TempDir(), "containerd.log")
+	if err := trim(path, limit); err != nil {
+		t.Errorf("without a log: %v", err)
+	}
+	writer, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	for i := range 3000 {
+		if _, err := fmt.Fprintf(writer, "line %04d %s\n", i, strings.Repeat("x", 30)); err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 0 {
+			if err := trim(path, limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) != 1+oldFiles {
+		t.Fatalf("there are %v, %v", files, err)
+	}
+	var all string
+	for _, file := range []string{path + ".3", path + ".2", path + ".1", path} {
+		raw, err := os.ReadFile(file)
+		if err != nil || len(raw) > limit+10*50 {
+			t.Errorf("%s has %d bytes, %v", file, len(raw), err)
+		}
+		all += string(raw)
+	}
+	if !strings.HasSuffix(all, "line 2999 "+strings.Repeat("x", 30)+"\n") || !strings.Contains(all, "line 2800 ") {
+		t.Errorf("the last lines are not there:\n%s", all)
 	}
 }

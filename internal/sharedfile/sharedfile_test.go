@@ -1,0 +1,79 @@
+package sharedfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, c := range []Content{
+		{Data: []byte("one"), Mode: 0o644},
+		{Data: []byte("two"), Mode: 0o600, Durable: true, Owner: &Owner{UID: os.Getuid(), GID: os.Getgid()}},
+	} {
+		if err := Replace(path, c); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != string(c.Data) {
+			t.Errorf("got %q, %v, want %q", got, err, c.Data)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != c.Mode {
+			t.Errorf("mode %v, %v, want %v", info.Mode(), err, c.Mode)
+		}
+	}
+}
+
+// What fails leaves the file, and nothing beside it.
+func TestReplaceThatFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(path, Content{Mode: 0o600}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a directory was replaced, or is not named: %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left are %v, %v", entries, err)
+	}
+	if err := Replace(filepath.Join(dir, "none", "a"), Content{Mode: 0o600}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without its directory: %v", err)
+	}
+}
+
+// Nobody waits longer than it wants to for somebody who does not let go, and
+// learns who that is.
+func TestAcquireIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := Acquire(t.Context(), path, Holder{Cluster: "a", PID: 7}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Acquire(t.Context(), path, Holder{PID: 8}, 30*time.Millisecond)
+	var held *HeldError
+	if !errors.As(err, &held) || held.Holder.PID != 7 || !strings.Contains(err.Error(), "cluster a (process 7)") {
+		t.Errorf("a second lock: %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	// A holder that says nothing, as one that only has the file.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(t.Context(), path, Holder{PID: 8}, 0); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a lock of a silent holder: %v", err)
+	}
+}
