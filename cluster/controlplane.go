@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
@@ -236,6 +238,26 @@ func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 	return embedded, nil
 }
 
+// checkServiceRange refuses a store that other servers share whose Services have
+// their addresses from another range: both would give them away.
+func (p *ControlPlane) checkServiceRange(ctx context.Context) error {
+	if len(p.api.EtcdServers) == 0 && !p.etcd.Shared() {
+		return nil
+	}
+	stored, err := p.Client().NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the range of Services that is stored: %w", err)
+	}
+	own, err := p.api.ServiceRanges()
+	if err != nil {
+		return err
+	}
+	if first := stored.Spec.CIDRs; len(first) > 0 && first[0] != own[0].String() { // a second one may have come later
+		return fmt.Errorf("--service-cidr=%s: the Services stored in this etcd have their addresses from %s: start with --service-cidr=%s, as all servers of one etcd", p.options.ServiceCIDR, first[0], strings.Join(first, ","))
+	}
+	return nil
+}
+
 // start brings up the API server on the store, and then what works with it.
 func (p *ControlPlane) start(ctx context.Context, s store.Store) error {
 	if err := p.startAPIServer(ctx, s); err != nil {
@@ -243,6 +265,9 @@ func (p *ControlPlane) start(ctx context.Context, s store.Store) error {
 	}
 	if ctx.Err() != nil {
 		return nil // who ended it said why
+	}
+	if err := p.checkServiceRange(ctx); err != nil {
+		return err
 	}
 	p.options.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(p.api.SecurePort)))
 	close(p.ready)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // componentCommand is a command that runs one component until it is stopped.
@@ -30,7 +31,7 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 			}
 			log := logging.New(os.Stderr, levels)
 			log.CaptureKlog()
-			return asked(run(log.Context(cmd.Context(), name)))
+			return asked(supervise.Alone(log.Context(cmd.Context(), name), name, run))
 		},
 	}
 	addFlags(cmd.Flags())

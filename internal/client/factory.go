@@ -52,9 +52,9 @@ type Informers struct {
 	informers.SharedInformerFactory // makes informers and keeps one of each type
 	views                           *views
 
-	mu      sync.Mutex // guards the following
-	known   map[cache.SharedIndexInformer]reflect.Type
-	life    context.Context // Run's; nil before
+	mu      sync.Mutex                                 // guards the following
+	known   map[reflect.Type]cache.SharedIndexInformer // by type: one informer may come in several wrappers
+	life    context.Context                            // Run's; nil before
 	ended   bool
 	running sync.WaitGroup
 }
@@ -65,7 +65,7 @@ func NewInformers(kube kubernetes.Interface) *Informers { return newInformers(ku
 func newInformers(fallback kubernetes.Interface, v *views) *Informers {
 	return &Informers{
 		SharedInformerFactory: informers.NewSharedInformerFactory(fallback, 0), views: v,
-		known: map[cache.SharedIndexInformer]reflect.Type{},
+		known: map[reflect.Type]cache.SharedIndexInformer{},
 	}
 }
 
@@ -78,7 +78,7 @@ func (f *Informers) Run(ctx context.Context) error {
 		return errors.New("informers cannot run twice")
 	}
 	f.life = ctx
-	for informer := range f.known {
+	for _, informer := range f.known {
 		f.begin(informer)
 	}
 	f.mu.Unlock()
@@ -119,10 +119,11 @@ func (f *Informers) InformerFor(obj runtime.Object, newFunc internalinterfaces.N
 func (f *Informers) adopt(informer cache.SharedIndexInformer, obj runtime.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known[informer] != nil {
+	of := reflect.TypeOf(obj)
+	if f.known[of] != nil {
 		return
 	}
-	f.known[informer] = reflect.TypeOf(obj)
+	f.known[of] = informer
 	if f.life != nil && !f.ended {
 		f.begin(informer)
 	}
@@ -149,14 +150,14 @@ func (f *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncR
 	known := maps.Clone(f.known)
 	f.mu.Unlock()
 	var synced []cache.DoneChecker
-	for informer := range known {
+	for _, informer := range known {
 		synced = append(synced, informer.HasSyncedChecker())
 	}
 	result := cache.SyncResult{Synced: map[reflect.Type]bool{}}
 	if !cache.WaitFor(ctx, "", synced...) {
 		result.Err = context.Cause(ctx)
 	}
-	for informer, of := range known {
+	for of, informer := range known {
 		result.Synced[of] = informer.HasSynced()
 	}
 	return result

@@ -82,8 +82,9 @@ func (g guarded) OnDelete(obj any) {
 // Index adds an index to an informer unless one of that name is there
 // already, which then must be the same index, added by another user of the
 // informer or by an earlier instance of this one. An object for which keys
-// panics is not in the index.
-func Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
+// panics is not in the index, and the panic is counted for the component that
+// ctx belongs to.
+func Index(ctx context.Context, informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
 	has := func() bool { _, ok := informer.GetIndexer().GetIndexers()[name]; return ok }
 	if has() {
 		return nil
@@ -93,7 +94,7 @@ func Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc
 			found, err = keys(obj)
 			return nil
 		})
-		supervise.Note(context.Background(), panicked)
+		supervise.Note(ctx, panicked)
 		return found, err
 	}
 	if err := informer.AddIndexers(cache.Indexers{name: careful}); err != nil && !has() {

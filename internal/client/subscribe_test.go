@@ -99,7 +99,7 @@ func TestAnIndexThatPanicsHarmsNobody(t *testing.T) {
 	c := newCluster(t, http.NotFoundHandler())
 	informer := c.as("test").Informers.Core().V1().Pods().Informer()
 	for range 2 {
-		if err := client.Index(informer, "broken", func(any) ([]string, error) { panic("broken") }); err != nil {
+		if err := client.Index(t.Context(), informer, "broken", func(any) ([]string, error) { panic("broken") }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -201,7 +201,8 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-// lines reads a file of JSON objects, one a line.
+// lines reads a file of JSON objects, one a line. A last line that is still
+// being written is left out.
 func lines[T any](t *testing.T, path string) []T {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -209,7 +210,7 @@ func lines[T any](t *testing.T, path string) []T {
 		t.Fatal(err)
 	}
 	var all []T
-	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder := json.NewDecoder(bytes.NewReader(raw[:bytes.LastIndexByte(raw, '\n')+1]))
 	for {
 		var one T
 		if err := decoder.Decode(&one); err == io.EOF { //nolint:errorlint // readers return it unwrapped

@@ -62,6 +62,8 @@ type Env struct {
 	Events record.EventRecorder
 	// Options are the command line's.
 	Options *Options
+
+	life context.Context // of the instance; nil if nobody supervises it
 }
 
 // Metadata makes a client for the metadata of objects of any kind, as the

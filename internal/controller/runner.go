@@ -51,14 +51,10 @@ func (r *Runner) keep(ctx context.Context, d Descriptor, c *client.Client) {
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Kubernetes.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	env := &Env{
-		Client:  c,
-		Events:  broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource}),
-		Options: r.Options,
-	}
+	events := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource})
 	supervise.Keep(ctx, d.Name, func(ctx context.Context) error {
 		log.V(1).Info("Starting controller")
-		controller, err := d.New(env)
+		controller, err := d.New(&Env{Client: c, Events: events, Options: r.Options, life: ctx})
 		if err != nil {
 			return err
 		}

@@ -82,6 +82,10 @@ func handler(handle func(old, new any)) cache.ResourceEventHandler {
 }
 
 // Index adds an index to an informer, as client.Index.
-func Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
-	return client.Index(informer, name, keys)
+func (e *Env) Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
+	ctx := e.life
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return client.Index(ctx, informer, name, keys)
 }

@@ -72,7 +72,7 @@ func New(c Config) (*Server, error) {
 	if c.ResolvConf == "" {
 		c.ResolvConf = "/etc/resolv.conf"
 	}
-	view, err := newInformerView(c.Client.Informers)
+	view, err := newInformerView(ctx, c.Client.Informers)
 	if err != nil {
 		return nil, err
 	}

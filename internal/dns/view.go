@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -28,22 +29,22 @@ type informerView struct {
 	synced     []cache.InformerSynced
 }
 
-func newInformerView(f informers.SharedInformerFactory) (*informerView, error) {
+func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*informerView, error) {
 	services := f.Core().V1().Services().Informer()
 	endpoints := f.Discovery().V1().EndpointSlices().Informer()
 	namespaces := f.Core().V1().Namespaces()
 	if err := errors.Join(
-		client.Index(services, byAddress, func(obj any) ([]string, error) {
+		client.Index(ctx, services, byAddress, func(obj any) ([]string, error) {
 			return obj.(*v1.Service).Spec.ClusterIPs, nil
 		}),
-		client.Index(endpoints, byService, func(obj any) ([]string, error) {
+		client.Index(ctx, endpoints, byService, func(obj any) ([]string, error) {
 			s := obj.(*discoveryv1.EndpointSlice)
 			if name := s.Labels[discoveryv1.LabelServiceName]; name != "" {
 				return []string{s.Namespace + "/" + name}, nil
 			}
 			return nil, nil
 		}),
-		client.Index(endpoints, byAddress, func(obj any) ([]string, error) {
+		client.Index(ctx, endpoints, byAddress, func(obj any) ([]string, error) {
 			var ips []string
 			for _, e := range obj.(*discoveryv1.EndpointSlice).Endpoints {
 				ips = append(ips, e.Addresses...)

@@ -12,7 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
-	registry "github.com/coracle-io/coracle/internal/metrics"
 )
 
 // faulty is a runtime in which what concerns the pod "bad" panics, at one call.
@@ -61,23 +60,6 @@ func (f *faulty) RemoveContainer(ctx context.Context, id string) error {
 	return f.Runtime.RemoveContainer(ctx, id)
 }
 
-// panics is how many the metrics count.
-func panics(t *testing.T, r *registry.Registry) (sum float64) {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() == "coracle_kubelet_panics_total" {
-			for _, m := range family.GetMetric() {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
-}
-
 // A bug that one pod meets is met by no other, and by itself no longer than it
 // is there.
 func TestPanicsOverOnePod(t *testing.T) {
@@ -85,10 +67,9 @@ func TestPanicsOverOnePod(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				counted := registry.NewRegistry(nil)
 				runtime := &faulty{Runtime: b.runtime}
 				runtime.at.Store(at)
-				b.configure = func(c *Config) { c.Runtime, c.Metrics = runtime, counted }
+				b.configure = func(c *Config) { c.Runtime = runtime }
 				b.start()
 				defer func() { b.stop() }()
 				probed := func(p *v1.Pod) {
@@ -105,8 +86,9 @@ func TestPanicsOverOnePod(t *testing.T) {
 				if p := b.get("good"); conditionOf(p, v1.PodReady) != v1.ConditionTrue {
 					t.Errorf("another pod: %+v", p.Status)
 				}
-				if n := panics(t, counted); n < 1 || n > 200 {
-					t.Errorf("%v panics are counted", n)
+				status, _ := b.group.Status()
+				if k := status.Components[0]; k.Panics < 1 || k.Panics > 200 || k.Restarts > 0 {
+					t.Errorf("%d panics are counted, and %d restarts", k.Panics, k.Restarts)
 				}
 				runtime.at.Store("")
 				b.after(time.Minute)

@@ -3,19 +3,18 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// failed logs an error of one part's work and counts it if it was a panic,
-// which is logged with its stack.
+// failed logs an error of one part's work; a panic is counted as well.
 func (k *Kubelet) failed(ctx context.Context, part string, err error, message string, values ...any) {
-	var panicked *supervise.Panic
-	if errors.As(err, &panicked) {
-		k.metrics.panics.WithLabelValues(part).Inc()
-		values = append(values, "stack", string(panicked.Stack))
+	if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) {
+		supervise.Note(ctx, fmt.Errorf("%s: %s: %w", part, message, err))
+		return
 	}
 	klog.FromContext(ctx).Error(err, message, values...)
 }
@@ -28,13 +27,13 @@ func (k *Kubelet) contained(ctx context.Context, part string, work func()) {
 		return nil
 	})
 	if err != nil {
-		k.failed(ctx, part, err, "A piece of the kubelet's work panicked, going on without it", "part", part)
+		k.failed(ctx, part, err, "going on without it")
 	}
 }
 
 // panicked is contained's for parts that catch panics themselves.
 func (k *Kubelet) panicked(part string) func(ctx context.Context, err error) {
 	return func(ctx context.Context, err error) {
-		k.failed(ctx, part, err, "A piece of the kubelet's work panicked, will try again", "part", part)
+		k.failed(ctx, part, err, "will try again")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const nodeName = "alpha"
@@ -37,6 +38,7 @@ type bench struct {
 	files   *files.Memory
 	groups  *cgroup.Memory
 	stop    func()
+	group   *supervise.Group // of the kubelet
 
 	configure func(*Config) // changes what start starts; may be nil
 }
@@ -130,16 +132,18 @@ func (b *bench) start() {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = shared.Run(ctx) })
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		if err := k.Run(ctx); err != nil {
+	b.group = supervise.NewGroup(supervise.Options{})
+	b.group.Go(ctx, "kubelet", func(ctx context.Context) error {
+		err := k.Run(ctx)
+		if err != nil {
 			b.t.Error(err)
 		}
-	}()
+		return err
+	})
 	b.stop = func() {
 		cancel()
 		wg.Wait()
+		b.group.Wait()
 	}
 	synctest.Wait()
 }

@@ -25,7 +25,6 @@ type metrics struct {
 	operations        *prometheus.CounterVec // by operation_type
 	operationErrors   *prometheus.CounterVec
 	operationTime     *prometheus.HistogramVec
-	panics            *prometheus.CounterVec // by part
 }
 
 func newMetrics(r *registry.Registry) *metrics {
@@ -44,14 +43,12 @@ func newMetrics(r *registry.Registry) *metrics {
 		startedPods:    prometheus.NewCounter(counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started")),
 		startedContainers: prometheus.NewCounterVec(counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started"),
 			[]string{"container_type"}),
-		panics: prometheus.NewCounterVec(counter("coracle_kubelet_panics_total", "[ALPHA] Number of panics over one pod or one piece of the kubelet's work, which ended nothing else."),
-			[]string{"part"}),
 		operations:      prometheus.NewCounterVec(counter("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type."), []string{"operation_type"}),
 		operationErrors: prometheus.NewCounterVec(counter("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type."), []string{"operation_type"}),
 		operationTime: prometheus.NewHistogramVec(histogram("kubelet_runtime_operations_duration_seconds", "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 14)), []string{"operation_type"}),
 	}
-	m.registry.MustRegister(m.podStart, m.podWorker, m.relist, m.relistInterval, m.evictions, m.startedPods, m.startedContainers, m.operations, m.operationErrors, m.operationTime, m.panics)
+	m.registry.MustRegister(m.podStart, m.podWorker, m.relist, m.relistInterval, m.evictions, m.startedPods, m.startedContainers, m.operations, m.operationErrors, m.operationTime)
 	return m
 }
 

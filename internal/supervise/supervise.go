@@ -72,6 +72,18 @@ func (g *Group) Go(ctx context.Context, name string, f func(context.Context) err
 	g.running.Go(func() { m.keep(g.options.Context(ctx, name), f) })
 }
 
+// Alone runs a component that is started again by nobody, as all that a process
+// does, and returns why it ended. Its parts, and what it notes, are counted.
+func Alone(ctx context.Context, name string, f func(context.Context) error) error {
+	m := NewGroup(Options{}).join(name)
+	m.begin(false)
+	err := run(ctx, m, f)
+	if panicked := (*Panic)(nil); errors.As(err, &panicked) {
+		logFailure(klog.FromContext(ctx), err, "ending", name)
+	}
+	return err
+}
+
 // Wait returns once every component has ended for good.
 func (g *Group) Wait() { g.running.Wait() }
 

@@ -394,3 +394,23 @@ func TestNoteOfNothingIsFree(t *testing.T) {
 		t.Errorf("%v allocations, want none", allocations)
 	}
 }
+
+// A component alone ends for good, but is supervised all the same.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := supervise.Alone(t.Context(), "kubelet", func(ctx context.Context) error {
+			supervise.Note(ctx, supervise.Call(func() error { panic("over one pod") }))
+			supervise.Go(ctx, func() { panic("over all") })
+			<-ctx.Done()
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(supervise.Counts(ctx))
+			if n, err := testutil.GatherAndCount(registry, "coracle_component_panics_total"); n != 1 || err != nil {
+				t.Errorf("%d components are counted, %v", n, err)
+			}
+			return ctx.Err()
+		})
+		if panicked := (*supervise.Panic)(nil); !errors.As(err, &panicked) || panicked.Value != "over all" {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}

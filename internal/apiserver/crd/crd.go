@@ -274,7 +274,7 @@ func (s *Server) serve(ctx context.Context, states []*state) {
 			next[crd.Name] = old
 			continue
 		}
-		next[crd.Name] = s.define(crd)
+		next[crd.Name] = s.define(ctx, crd)
 	}
 	changed := map[schema.GroupVersion]bool{}
 	for name, old := range s.served {

@@ -2,6 +2,7 @@ package crd
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -40,12 +41,13 @@ func (d *definition) same(crd *apiextensionsv1.CustomResourceDefinition) bool {
 }
 
 // define makes the resources of an established CustomResourceDefinition. It
-// compiles nothing.
-func (s *Server) define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
+// compiles nothing; ctx is of the component that a schema which cannot be
+// compiled is counted for.
+func (s *Server) define(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	d := &definition{crd: crd, uid: crd.UID, terminating: crd.DeletionTimestamp != nil, versions: map[string]*version{}}
 	d.webhook = sync.OnceValues(func() (runtime.ObjectConvertor, error) { return newWebhook(crd, s.converters) })
 	for i := range crd.Spec.Versions {
-		v := newVersion(d, &crd.Spec.Versions[i])
+		v := newVersion(ctx, d, &crd.Spec.Versions[i])
 		d.versions[v.spec.Name] = v
 		if v.spec.Storage {
 			d.storage = v

@@ -1,8 +1,8 @@
 package crd
 
 import (
+	"context"
 	"fmt"
-	"runtime/debug"
 	"sync"
 
 	apiextensionsinternal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -38,9 +38,15 @@ type compiled struct {
 	multiplies bool
 }
 
-func newVersion(d *definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
+func newVersion(ctx context.Context, d *definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
 	v := &version{of: d, spec: spec}
-	v.compiled = sync.OnceValues(v.compile)
+	v.compiled = sync.OnceValues(func() (c *compiled, err error) {
+		err = guard.Call(ctx, fmt.Sprintf("the schema of %s cannot be used", v.gvk()), func() error {
+			c, err = v.compile()
+			return err
+		})
+		return c, err
+	})
 	return v
 }
 
@@ -81,13 +87,7 @@ func (v *version) new() resource.Object {
 // compile makes the version's validators. A schema that the libraries cannot
 // take is an error like one that they refuse: it must not end the process that
 // reads the objects of all definitions.
-func (v *version) compile() (_ *compiled, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			klog.Background().Error(fmt.Errorf("%v", reason), "Panic while compiling a schema", "kind", v.gvk(), "stack", string(debug.Stack()))
-			err = fmt.Errorf("schema of %s cannot be used: panic: %v", v.gvk(), reason)
-		}
-	}()
+func (v *version) compile() (*compiled, error) {
 	validationSchema, err := internalSchema(v.spec)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func New(env *controller.Env, kind Kind) (*Controller, error) {
 		expected: pods.NewExpectations(),
 	}
 	c.queue = controller.NewQueue(kind.Queue, c.sync)
-	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
+	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
 }
 
 // Run implements controller.Controller.

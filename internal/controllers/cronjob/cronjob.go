@@ -56,7 +56,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		env: env, kube: env.Client.Kubernetes, cronJobs: informers.CronJobs().Lister(), jobs: informers.Jobs().Informer(),
 	}
 	c.queue = controller.NewQueue("cronjob", c.sync)
-	return c, controller.Index(c.jobs, own.ByController, own.ControllerKeys)
+	return c, env.Index(c.jobs, own.ByController, own.ControllerKeys)
 }
 
 // Run implements controller.Controller.

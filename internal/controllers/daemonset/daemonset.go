@@ -79,7 +79,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		backoff:   flowcontrol.NewBackOff(firstBackoff, lastBackoff),
 	}
 	c.queue = controller.NewQueue("daemonset", c.sync)
-	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
+	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
 }
 
 // Run implements controller.Controller.

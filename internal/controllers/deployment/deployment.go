@@ -59,7 +59,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	c.queue = controller.NewQueue("deployment", c.sync)
 	for _, informer := range []cache.SharedIndexInformer{c.replicaSets, c.pods} {
-		if err := controller.Index(informer, own.ByController, own.ControllerKeys); err != nil {
+		if err := env.Index(informer, own.ByController, own.ControllerKeys); err != nil {
 			return nil, err
 		}
 	}

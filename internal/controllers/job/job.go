@@ -78,7 +78,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		failures: map[types.UID]failures{},
 	}
 	c.queue = controller.NewQueue("job", c.sync)
-	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
+	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
 }
 
 // Run implements controller.Controller.

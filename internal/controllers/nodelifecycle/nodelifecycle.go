@@ -79,7 +79,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		granted: map[string]bool{},
 	}
 	c.queue = controller.NewQueue("node_lifecycle_controller", c.sync)
-	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
+	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
 // Run implements controller.Controller.

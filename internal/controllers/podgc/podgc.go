@@ -65,7 +65,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		finished: sets.New[controller.Key](),
 	}
 	c.queue = controller.NewQueue("orphaned_pods_nodes", c.sync)
-	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
+	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
 // Run implements controller.Controller.

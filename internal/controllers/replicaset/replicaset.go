@@ -25,7 +25,7 @@ var Descriptor = controller.Descriptor{
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
 	informer := env.Client.Informers.Apps().V1().ReplicaSets().Informer()
-	if err := controller.Index(informer, own.ByController, own.ControllerKeys); err != nil {
+	if err := env.Index(informer, own.ByController, own.ControllerKeys); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.AppsV1()

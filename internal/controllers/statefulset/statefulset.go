@@ -61,7 +61,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		pods:      informers.Core().V1().Pods().Informer(),
 	}
 	c.queue = controller.NewQueue("statefulset", c.sync)
-	return c, controller.Index(c.pods, own.ByController, own.ControllerKeys)
+	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
 }
 
 // Run implements controller.Controller.

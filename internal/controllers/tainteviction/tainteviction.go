@@ -55,7 +55,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		pending: map[controller.Key]bool{},
 	}
 	c.queue = controller.NewQueue("noexec_taint_pod", c.sync)
-	return c, controller.Index(c.pods, pods.ByNode, pods.NodeKeys)
+	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
 // Run implements controller.Controller.

@@ -73,7 +73,7 @@ func claimsOf(p *v1.Pod) (names []string) {
 func NewClaims(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	podInformer, claims := core.Pods().Informer(), core.PersistentVolumeClaims().Lister()
-	if err := controller.Index(podInformer, byClaim, claimKeys); err != nil {
+	if err := env.Index(podInformer, byClaim, claimKeys); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.CoreV1()
