@@ -80,6 +80,8 @@ func (p *ControlPlane) parseArguments() error {
 		err,
 		p.api.Validate(),
 		p.etcd.Validate(),
+		p.manager.Validate(),
+		p.scheduler.Validate(),
 	)
 }
 

@@ -116,8 +116,10 @@ func (o *Options) complete() error {
 		o.NodeName = strings.ToLower(host)
 	}
 	for _, c := range []struct{ flag, cidr string }{{"service-cidr", o.ServiceCIDR}, {"cluster-cidr", o.ClusterCIDR}} {
-		if _, _, err := net.ParseCIDR(strings.Split(c.cidr, ",")[0]); err != nil {
-			return fmt.Errorf("--%s=%s: want a range such as 10.96.0.0/16", c.flag, c.cidr)
+		for r := range strings.SplitSeq(c.cidr, ",") {
+			if _, _, err := net.ParseCIDR(r); err != nil {
+				return fmt.Errorf("--%s=%s: want a range such as 10.96.0.0/16, or two of different families", c.flag, c.cidr)
+			}
 		}
 	}
 	if o.Log == nil {

@@ -29,6 +29,9 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 			if err != nil {
 				return fmt.Errorf("--v: %w", err)
 			}
+			if err := component.CheckValues(cmd.Flags()); err != nil {
+				return err
+			}
 			log := logging.New(os.Stderr, levels)
 			log.CaptureKlog()
 			return asked(supervise.Alone(log.Context(cmd.Context(), name), name, run))

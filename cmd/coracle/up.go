@@ -89,6 +89,9 @@ func (f *upFlags) check() error {
 	if errs := validation.IsDNS1123Label(s.Name); len(errs) > 0 {
 		return fmt.Errorf("--name=%s: %s", s.Name, errs[0])
 	}
+	if errs := validation.IsDNS1123Subdomain(s.NodeName); s.NodeName != "" && len(errs) > 0 {
+		return fmt.Errorf("--node-name=%s: %s", s.NodeName, errs[0])
+	}
 	if net.ParseIP(s.BindAddress) == nil {
 		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", s.BindAddress)
 	}

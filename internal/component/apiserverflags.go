@@ -175,6 +175,11 @@ func (f *APIServerFlags) Validate() error {
 	if _, err := f.ServiceRanges(); err != nil {
 		errs = append(errs, err)
 	}
+	for _, server := range f.EtcdServers {
+		if isURL(server) != nil {
+			errs = append(errs, fmt.Errorf("--etcd-servers=%s: want a URL such as https://10.0.0.1:2379", server))
+		}
+	}
 	errs = append(errs, f.validateAuthorization()...)
 	errs = append(errs, f.TLS.validate()...)
 	errs = append(errs, f.Storage.validate()...)

@@ -38,7 +38,7 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 			return fmt.Errorf("--%s-arg=%s: %w", component, a, err)
 		}
 	}
-	return nil
+	return CheckValues(fs)
 }
 
 // names lists the flags of a set.

@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -41,8 +42,17 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	m.Leader.AddFlags(fs)
 }
 
+// Validate reports what is wrong with the flags.
+func (m *ControllerManager) Validate() error {
+	_, err := controller.Select(all.Controllers(), m.Options.Controllers)
+	return errors.Join(err, m.Leader.Validate())
+}
+
 // Run runs the controllers of a process of their own.
 func (m *ControllerManager) Run(ctx context.Context) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
 	provider, err := Remote(m.Kubeconfig, "kube-controller-manager")
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	server, err := dns.New(dns.Config{
+	server, err := dns.New(ctx, dns.Config{
 		Client: own, Domain: d.Domain, Addresses: d.Addresses, Port: d.Port, ResolvConf: d.ResolvConf,
 		Announce: d.ClusterDNS, Pods: pods, NodeName: d.NodeName,
 	})

@@ -156,8 +156,12 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider, complet
 
 // Validate reports what is wrong with the flags and the file of --config.
 func (k *Kubelet) Validate() error {
-	_, _, err := k.config(context.Background(), nil)
-	return err
+	config, _, err := k.config(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	kubelet.DefaultConfiguration(&config.Configuration)
+	return kubelet.Validate(&config.Configuration)
 }
 
 // config works out what a kubelet is made from, and the provider of its client.

@@ -36,8 +36,14 @@ func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 	s.Leader.AddFlags(fs)
 }
 
+// Validate reports what is wrong with the flags.
+func (s *Scheduler) Validate() error { return s.Leader.Validate() }
+
 // Run schedules in a process of its own.
 func (s *Scheduler) Run(ctx context.Context) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
 	provider, err := Remote(s.Kubeconfig, "kube-scheduler")
 	if err != nil {
 		return err

@@ -64,8 +64,8 @@ type Server struct {
 	forward *forwarder
 }
 
-// New makes a server; Run does the work.
-func New(c Config) (*Server, error) {
+// New makes a server for the component that ctx belongs to; Run does the work.
+func New(ctx context.Context, c Config) (*Server, error) {
 	if len(c.Addresses) == 0 || c.Port == 0 {
 		return nil, errors.New("the DNS server needs an address and a port to listen on")
 	}

@@ -3,11 +3,13 @@ package kubelet
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -99,10 +101,7 @@ func (c *Config) Default() error {
 	k := &c.Configuration
 	DefaultConfiguration(k)
 	set(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
-	if k.CgroupDriver != "cgroupfs" {
-		return fmt.Errorf("--cgroup-driver=%s is not supported on this node: pods get their control groups from the kubelet directly; use cgroupfs, here and in the container runtime (containerd: SystemdCgroup = false)", k.CgroupDriver)
-	}
-	if err := image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist); err != nil {
+	if err := Validate(k); err != nil {
 		return err
 	}
 	if c.Files == nil {
@@ -129,6 +128,28 @@ func (c *Config) Default() error {
 		c.NodeIPs = []net.IP{ip}
 	}
 	return nil
+}
+
+// Validate reports what no kubelet can do, of a configuration with its defaults.
+func Validate(k *kubeletconfig.KubeletConfiguration) error {
+	var errs []error
+	if k.CgroupDriver != "cgroupfs" {
+		errs = append(errs, fmt.Errorf("--cgroup-driver=%s is not supported on this node: pods get their control groups from the kubelet directly; use cgroupfs, here and in the container runtime (containerd: SystemdCgroup = false)", k.CgroupDriver))
+	}
+	switch k.Authorization.Mode {
+	case kubeletconfig.KubeletAuthorizationModeWebhook, kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
+	default:
+		errs = append(errs, fmt.Errorf("--authorization-mode=%s: want Webhook or AlwaysAllow", k.Authorization.Mode))
+	}
+	_, err := thresholds(k)
+	errs = append(errs, err)
+	if _, err := node.Reserved(k); err != nil {
+		errs = append(errs, fmt.Errorf("--system-reserved or --kube-reserved: %w", err))
+	}
+	if _, err := resource.ParseQuantity(k.ContainerLogMaxSize); err != nil {
+		errs = append(errs, fmt.Errorf("--container-log-max-size=%s: want a quantity such as 10Mi", k.ContainerLogMaxSize))
+	}
+	return errors.Join(append(errs, image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist))...)
 }
 
 // DefaultConfiguration fills in upstream's defaults for what is not set.

@@ -2,10 +2,12 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/evict"
@@ -37,22 +39,28 @@ func (k *Kubelet) pressure() pressures {
 	return k.short
 }
 
+// thresholds are what must be left of the machine's resources.
+func thresholds(c *kubeletconfig.KubeletConfiguration) ([]evict.Threshold, error) {
+	hard, err := evict.Parse(c.EvictionHard, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--eviction-hard: %w", err)
+	}
+	soft, err := evict.Parse(c.EvictionSoft, nonNil(c.EvictionSoftGracePeriod))
+	if err != nil {
+		return nil, fmt.Errorf("--eviction-soft and --eviction-soft-grace-period: %w", err)
+	}
+	all, err := evict.Reclaim(append(hard, soft...), c.EvictionMinimumReclaim)
+	if err != nil {
+		return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
+	}
+	return all, nil
+}
+
 // guardResources evicts pods when the machine runs short of something.
 func (k *Kubelet) guardResources(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	c := &k.config.Configuration
-	hard, err := evict.Parse(c.EvictionHard, nil)
-	if err != nil {
-		log.Error(err, "evictionHard is not usable, nothing will be evicted for it")
-	}
-	soft, err := evict.Parse(c.EvictionSoft, nonNil(c.EvictionSoftGracePeriod))
-	if err != nil {
-		log.Error(err, "evictionSoft is not usable, nothing will be evicted for it")
-	}
-	thresholds, err := evict.Reclaim(append(hard, soft...), c.EvictionMinimumReclaim)
-	if err != nil {
-		log.Error(err, "evictionMinimumReclaim is not usable, no more than needed will be freed")
-	}
+	thresholds, _ := thresholds(c) // Validate has checked them
 	state := &evict.State{Transition: c.EvictionPressureTransitionPeriod.Duration}
 	ticker := time.NewTicker(guardPeriod)
 	defer ticker.Stop()

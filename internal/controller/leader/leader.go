@@ -3,6 +3,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -60,6 +61,24 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ResourceNamespace, "leader-elect-resource-namespace", o.ResourceNamespace, "The namespace of resource object that is used for locking during leader election.")
 }
 
+// Validate reports what is wrong with the flags.
+func (o *Options) Validate() error {
+	if !o.LeaderElect {
+		return nil
+	}
+	var errs []error
+	if o.LeaseDuration <= o.RenewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be greater than --leader-elect-renew-deadline=%v", o.LeaseDuration, o.RenewDeadline))
+	}
+	if least := time.Duration(leaderelection.JitterFactor * float64(o.RetryPeriod)); o.RenewDeadline <= least || o.RetryPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be greater than --leader-elect-retry-period=%v times %v, and that greater than 0", o.RenewDeadline, o.RetryPeriod, leaderelection.JitterFactor))
+	}
+	if o.ResourceLock != resourcelock.LeasesResourceLock {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s is not supported, use %s", o.ResourceLock, resourcelock.LeasesResourceLock))
+	}
+	return errors.Join(errs...)
+}
+
 // Run calls work while this instance leads, and only then. When leadership
 // is lost, work's context ends; Run waits for work to return and contends
 // again. When ctx ends, work has returned before the lease is given up, so
@@ -68,9 +87,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(context.Context) error) error {
 	if !o.LeaderElect {
 		return work(ctx)
-	}
-	if o.ResourceLock != resourcelock.LeasesResourceLock {
-		return fmt.Errorf("--leader-elect-resource-lock=%s is not supported, use %s", o.ResourceLock, resourcelock.LeasesResourceLock)
 	}
 	identity := o.Identity
 	if identity == "" {
