@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/options"
 
+	"github.com/coracle-io/coracle/internal/apiserver/admission"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource/all"
@@ -211,6 +212,9 @@ func (f *APIServerFlags) Validate() error {
 	}
 	if f.EndpointReconciler != "lease" && f.EndpointReconciler != "none" {
 		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type=%s: want lease or none", f.EndpointReconciler))
+	}
+	if err := admission.Check(f.EnableAdmission, f.DisableAdmission); err != nil {
+		errs = append(errs, err)
 	}
 	errs = append(errs, f.Ignored.validate()...)
 	errs = append(errs, f.validateInFlight()...)

@@ -64,7 +64,7 @@ func (e *Etcd) Validate() error {
 			break // the others are of the same kind
 		}
 	}
-	if e.PeerURL+e.ClientURL != "" && !memberName.MatchString(e.name()) {
+	if !memberName.MatchString(e.name()) {
 		errs = append(errs, fmt.Errorf("--etcd-arg=name=%s: want letters, digits, points and dashes", e.Name))
 	}
 	for flag, files := range map[string]etcd.TLSFiles{"peer-trusted-ca-file, peer-cert-file and peer-key-file": e.PeerTLS, "trusted-ca-file, cert-file and key-file": e.ClientTLS} {

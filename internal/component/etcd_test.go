@@ -2,6 +2,7 @@ package component
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,12 +24,16 @@ func etcdOf(t *testing.T, arguments ...string) *Etcd {
 }
 
 func TestEtcdRefusesTCPWithoutTLS(t *testing.T) {
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, arguments := range [][]string{
 		{"listen-client-urls=http://127.0.0.1:2379"},
 		{"name=a", "initial-advertise-peer-urls=http://127.0.0.1:1", "initial-cluster=a=http://127.0.0.1:1"},
 		{"name=a", "initial-advertise-peer-urls=https://127.0.0.1:1", "initial-cluster=a=https://127.0.0.1:1,b=http://127.0.0.1:2"},
 		{"listen-client-urls=unix:///tmp/open.sock"},
-		{"listen-client-urls=https://127.0.0.1:2379", "trusted-ca-file=/ca.crt"},
+		{"listen-client-urls=https://127.0.0.1:2379", "trusted-ca-file=" + ca},
 		{"listen-client-urls=https://127.0.0.1:2379", "name=../../ca"},
 	} {
 		err := etcdOf(t, arguments...).Validate()

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/server/options"
 )
 
 // CheckValues reports values of flags that were given which no component can
@@ -68,10 +70,24 @@ func checkOf(f *pflag.Flag) func(string) error {
 		return oneOf("leases")
 	case "nftables-table":
 		return isTable
-	case "pod-max-pids", "terminated-pod-gc-threshold": // less than 0 is none
+	case "audit-log-format":
+		return oneOf("legacy", "json")
+	case "audit-log-mode", "audit-webhook-mode":
+		return oneOf(options.AllowedModes...)
+	case "audit-log-version", "audit-webhook-version":
+		return oneOf(auditv1.SchemeGroupVersion.String())
+	case "requestheader-extra-headers-prefix", "requestheader-group-headers", "requestheader-uid-headers", "requestheader-username-headers":
+		return isHeader
+	case "external-hostname":
+		return isHost
+	case "allowed-unsafe-sysctls":
+		return isSysctl
+	case "pod-max-pids":
+		return isLimit
+	case "terminated-pod-gc-threshold": // less than 0 is none
 		return func(string) error { return nil }
 	}
-	if slices.Contains(pathFlags, f.Name) && !slices.Contains([]string{"audit-log-path", "cert-dir", "config", "pod-manifest-path", "resolv-conf", "root-dir"}, f.Name) {
+	if slices.Contains(pathFlags, f.Name) && !slices.Contains([]string{"audit-log-path", "cert-dir", "config", "pod-manifest-path", "root-dir"}, f.Name) {
 		return isFile
 	}
 	switch f.Value.Type() {
@@ -135,6 +151,41 @@ func isQuantity(s string) error {
 func isAbsolute(s string) error {
 	if s != "" && !filepath.IsAbs(s) {
 		return fmt.Errorf("%q: want an absolute path", s)
+	}
+	return nil
+}
+
+func isHeader(s string) error {
+	if problems := validation.IsHTTPHeaderName(s); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a header: %s", s, problems[0])
+	}
+	return nil
+}
+
+// isHost is a name or an address, with or without a port.
+func isHost(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		host, port = s, "443"
+	}
+	if net.ParseIP(strings.Trim(host, "[]")) == nil && isName(host) != nil || isPort(port) != nil {
+		return fmt.Errorf("%q: want a host, as api.example.com or api.example.com:6443", s)
+	}
+	return nil
+}
+
+// isSysctl is the name of a sysctl, or the beginning of some and a star.
+func isSysctl(s string) error {
+	if strings.Trim(strings.ToLower(strings.TrimSuffix(s, "*")), "abcdefghijklmnopqrstuvwxyz0123456789._/-") != "" {
+		return fmt.Errorf("%q: want a sysctl, as kernel.msgmax or net.*", s)
+	}
+	return nil
+}
+
+// isLimit is a number, or -1 for none.
+func isLimit(s string) error {
+	if n, err := strconv.Atoi(s); err != nil || n < -1 {
+		return errors.New("can not be less than -1, which is no limit")
 	}
 	return nil
 }

@@ -25,6 +25,10 @@ const (
 	// adoptPatience is how long a containerd that was found running may take
 	// to answer.
 	adoptPatience = 5 * time.Second
+	// askPeriod is how often one that runs is asked whether it answers, and
+	// silence is the condition that is shown if it does not.
+	askPeriod = 10 * time.Second
+	silence   = "Silent"
 	// logPeriod is how often the size of containerd's log is looked at.
 	logPeriod = 10 * time.Second
 	// condition is shown from the end of a containerd until another answers.
@@ -44,6 +48,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return err
 	}
 	supervise.Go(ctx, func() { r.boundLog(ctx) })
+	supervise.Go(ctx, func() { r.reportSilence(ctx) })
 	current, err := r.adopt(ctx, changed)
 	if err != nil {
 		return err
@@ -108,6 +113,33 @@ func (r *Runtime) boundLog(ctx context.Context) {
 	}
 }
 
+// reportSilence shows, until ctx ends, that a containerd which has answered
+// does so no longer, as one that is suspended or waits for its disk.
+func (r *Runtime) reportSilence(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-r.ready:
+	}
+	ticker := time.NewTicker(askPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := r.ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			err = fmt.Errorf("containerd does not answer at %s within %v: see whether it is suspended, and %s", r.socket(), adoptPatience, r.LogFile())
+		}
+		supervise.Report(ctx, silence, err)
+	}
+}
+
 // prepare makes the folders and writes the configuration; changed tells that
 // it was another one before.
 func (r *Runtime) prepare() (changed bool, err error) {
@@ -150,14 +182,22 @@ func (r *Runtime) adopt(ctx context.Context, changed bool) (*process, error) {
 
 // answers tells whether the CRI answers within adoptPatience.
 func (r *Runtime) answers(ctx context.Context) bool {
+	if err := r.ask(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "The running containerd does not answer; starting it anew", "socket", r.socket())
+		return false
+	}
+	return true
+}
+
+// ask returns once the CRI answers, or after adoptPatience an error.
+func (r *Runtime) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
 	conn, err := r.dial(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The running containerd does not answer; starting it anew", "socket", r.socket())
-		return false
+		return err
 	}
-	return conn.Close() == nil
+	return conn.Close()
 }
 
 // sameProgram tells whether the process runs the file that path names now.

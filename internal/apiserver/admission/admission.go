@@ -123,26 +123,36 @@ var (
 	_ admission.ValidationInterface = (*Chain)(nil)
 )
 
-// New builds the chain. It fails if a flag names a plugin that there is not,
-// or one that is both enabled and disabled.
-func New(c *Config) (*Chain, error) {
+// Check reports plugins in --enable-admission-plugins and
+// --disable-admission-plugins that there are not, and one that is in both.
+func Check(enable, disable []string) error {
 	known := Names()
 	for _, flag := range []struct {
 		name   string
 		values []string
-	}{{"enable-admission-plugins", c.Enable}, {"disable-admission-plugins", c.Disable}} {
+	}{{"enable-admission-plugins", enable}, {"disable-admission-plugins", disable}} {
 		for _, v := range flag.values {
 			if !slices.Contains(known, v) {
-				return nil, fmt.Errorf("--%s: plugin %q is unknown, there are %s", flag.name, v, strings.Join(known, ", "))
+				return fmt.Errorf("--%s: plugin %q is unknown, there are %s", flag.name, v, strings.Join(known, ", "))
 			}
 		}
+	}
+	for _, v := range enable {
+		if slices.Contains(disable, v) {
+			return fmt.Errorf("%s is in both --enable-admission-plugins and --disable-admission-plugins: choose one", v)
+		}
+	}
+	return nil
+}
+
+// New builds the chain. It fails on what Check reports.
+func New(c *Config) (*Chain, error) {
+	if err := Check(c.Enable, c.Disable); err != nil {
+		return nil, err
 	}
 	chain := &Chain{config: c}
 	for _, r := range order() {
 		enabled, disabled := slices.Contains(c.Enable, r.name), slices.Contains(c.Disable, r.name)
-		if enabled && disabled {
-			return nil, fmt.Errorf("%s is in both --enable-admission-plugins and --disable-admission-plugins: choose one", r.name)
-		}
 		if disabled || !r.on && !enabled {
 			continue
 		}
