@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -101,7 +102,7 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	node := k.nodeFacts()
 	parent := ""
 	if *k.config.Configuration.CgroupsPerQOS {
-		parent = cgroup.Pod(k.config.Configuration.CgroupRoot, spec.QOSClass(pod), pod.UID)
+		parent = cgroup.Pod(k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
 	}
 	userNamespace, err := k.userNamespace(pod)
 	if err != nil {

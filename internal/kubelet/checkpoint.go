@@ -10,12 +10,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/server"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Checkpoint implements server.Backend: archives are files of root's alone in
 // the kubelet's folder. The runtime needs CRIU for it.
 func (b backend) Checkpoint(ctx context.Context, pod *v1.Pod, container string, timeout int64) (string, error) {
-	if specContainer(pod, container) == nil {
+	if podutil.Container(&pod.Spec, container) == nil {
 		return "", server.ErrNotFound
 	}
 	id, err := b.ContainerID(pod, container)

@@ -11,6 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // classes are the controls of the groups above those of pods, as last set.
@@ -30,7 +31,7 @@ func (k *Kubelet) applyClasses() error {
 	}
 	var burstable []*v1.Pod
 	for _, pod := range k.active() {
-		if spec.QOSClass(pod) == v1.PodQOSBurstable {
+		if podutil.QOSClass(pod) == v1.PodQOSBurstable {
 			burstable = append(burstable, pod)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
-	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Groups implements server.Backend.
@@ -44,7 +44,7 @@ func (b backend) Groups(ctx context.Context) (server.Machine, []server.Group, er
 		if observed == nil || len(observed.Running()) == 0 {
 			continue
 		}
-		parent := cgroup.Pod(root, spec.QOSClass(pod), pod.UID)
+		parent := cgroup.Pod(root, podutil.QOSClass(pod), pod.UID)
 		add(server.Group{ID: parent, Pod: pod.Name, Namespace: pod.Namespace})
 		if s := observed.ReadySandbox(); s != nil {
 			add(server.Group{

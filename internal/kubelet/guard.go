@@ -9,10 +9,10 @@ import (
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/evict"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const guardPeriod = 10 * time.Second
@@ -151,7 +151,7 @@ func (k *Kubelet) relieve(ctx context.Context, t *evict.Threshold, free node.Fre
 }
 
 // critical says whether the pod stays whatever the node is short of.
-func (w *worker) critical(pod *v1.Pod) bool { return w.static || admit.Critical(pod) }
+func (w *worker) critical(pod *v1.Pod) bool { return w.static || podutil.IsCritical(pod) }
 
 func (k *Kubelet) evictPod(pod *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
 	w := k.worker(pod.UID)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
@@ -140,7 +140,7 @@ func (k *Kubelet) releaseGroup(ctx context.Context, pod *v1.Pod) {
 func (k *Kubelet) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, grace int64) error {
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		if plan.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podutil.IsSidecar(&pod.Spec.InitContainers[i]) {
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 		}
 	}
@@ -190,7 +190,7 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Contain
 	}
 	k.recorder.Event(containerReference(pod, c.Name), v1.EventTypeNormal, "Killing", message)
 	began := time.Now()
-	declared := specContainer(pod, c.Name)
+	declared := podutil.Container(&pod.Spec, c.Name)
 	if grace > 0 && declared != nil && declared.Lifecycle != nil && declared.Lifecycle.PreStop != nil {
 		hookCtx, cancel := context.WithTimeout(ctx, timespan.Seconds(grace))
 		target := probe.Target{Pod: pod, Container: declared, ContainerID: c.ID}

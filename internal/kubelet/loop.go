@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -128,7 +129,7 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			rejection = admit.AppArmor(func(path string) ([]byte, error) { return k.config.Files.ReadFile(path, maxHostFile) })
 		}
 		if rejection == nil {
-			rejection = admit.Pressure(pod, spec.QOSClass(pod), k.pressure().conditions())
+			rejection = admit.Pressure(pod, podutil.QOSClass(pod), k.pressure().conditions())
 		}
 		if rejection == nil {
 			rejection = admit.Check(pod, k.nodeObject(), k.active(), k.nodeFacts().Allocatable)

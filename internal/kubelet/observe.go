@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
-	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const (
@@ -35,8 +35,6 @@ const (
 	// runtime's, which it cuts at 16 KiB, and what comes before its text.
 	maxLogTail = 32 << 10
 )
-
-func specContainer(pod *v1.Pod, name string) *v1.Container { return spec.Container(pod, name) }
 
 // reference names a pod in events.
 func reference(pod *v1.Pod) *v1.ObjectReference {
@@ -85,7 +83,7 @@ func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
 // readMessage adds to what the runtime says about a container's end what the
 // container wrote itself.
 func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
-	declared := specContainer(pod, c.Name)
+	declared := podutil.Container(&pod.Spec, c.Name)
 	if declared == nil {
 		return
 	}
@@ -153,7 +151,7 @@ func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
 	}
 	var running []probe.Instance
 	for _, c := range observed.Containers {
-		declared := specContainer(pod, c.Name)
+		declared := podutil.Container(&pod.Spec, c.Name)
 		if c.State == cri.Running && declared != nil {
 			running = append(running, probe.Instance{Container: declared, ID: c.ID, StartedAt: c.StartedAt})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // wanted are a container's controls by its specification.
@@ -83,7 +84,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
 	}
 	var changes []change
 	for _, c := range observed.Running() {
-		declared := specContainer(pod, c.Name)
+		declared := podutil.Container(&pod.Spec, c.Name)
 		if declared == nil {
 			continue
 		}
@@ -102,7 +103,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
 		return
 	}
 	if *w.k.config.Configuration.CgroupsPerQOS {
-		group := cgroup.Pod(w.k.config.Configuration.CgroupRoot, spec.QOSClass(pod), pod.UID)
+		group := cgroup.Pod(w.k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
 		controls := spec.PodResources(pod, *w.k.config.Configuration.CPUCFSQuota)
 		if err := w.k.config.Groups.Apply(group, controls, *w.k.config.Configuration.PodPidsLimit); err != nil {
 			klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)

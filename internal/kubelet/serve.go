@@ -33,6 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/server"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/pki"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -257,7 +258,7 @@ func (b backend) SandboxID(pod *v1.Pod) (string, error) {
 
 // Logs implements server.Backend.
 func (b backend) Logs(ctx context.Context, pod *v1.Pod, container string, o *v1.PodLogOptions, stdout, stderr io.Writer) error {
-	if specContainer(pod, container) == nil {
+	if podutil.Container(&pod.Spec, container) == nil {
 		return fmt.Errorf("container %q in pod %q is not available: %w", container, pod.Name, server.ErrNotFound)
 	}
 	observed, err := b.observed(pod)

@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/evict"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // uses is what pods use of the node at one moment.
@@ -59,7 +60,7 @@ func (u *uses) disk(pod *v1.Pod) *evict.Disk {
 // candidate is what the pod uses of a resource that is short.
 func (u *uses) candidate(pod *v1.Pod, name v1.ResourceName) evict.Candidate {
 	c := evict.Candidate{Pod: pod}
-	group := cgroup.Pod(u.k.config.Configuration.CgroupRoot, spec.QOSClass(pod), pod.UID)
+	group := cgroup.Pod(u.k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
 	switch name {
 	case v1.ResourceMemory:
 		if usage, err := u.k.config.Groups.Usage(group); err == nil {

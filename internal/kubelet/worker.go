@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
@@ -157,7 +158,7 @@ func (w *worker) seen() *cri.Pod {
 func (w *worker) occupies() (*v1.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	finished := w.pod.Status.Phase == v1.PodSucceeded || w.pod.Status.Phase == v1.PodFailed
+	finished := podutil.IsFinished(w.pod)
 	return w.pod, !w.ended && !w.removed && !(w.failed != nil && w.pod.Status.StartTime == nil) && !finished
 }
 
@@ -264,14 +265,12 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 		done, err = w.terminate(ctx, r, observed)
 		return 0, done, err
 	}
-	if terminal(w.previous(r.pod).Phase) {
+	if podutil.Ended(w.previous(r.pod).Phase) {
 		done, err = w.terminate(ctx, r, observed)
 		return 0, done, err
 	}
 	return w.sync(ctx, r, observed)
 }
-
-func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 func (w *worker) see(observed *cri.Pod) {
 	w.mu.Lock()
@@ -298,7 +297,7 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	}
 	w.probes(pod, observed)
 	st := w.report(ctx, pod, observed, false)
-	if terminal(st.Phase) {
+	if podutil.Ended(st.Phase) {
 		w.nudge()
 		return 0, false, nil
 	}
@@ -355,7 +354,7 @@ func (w *worker) settle(ctx context.Context, pod *v1.Pod, failed bool) {
 	now := time.Now()
 	p := plan.Compute(w.input(pod, observed, now))
 	w.postpone(&p, now, 0)
-	if terminal(st.Phase) || !p.Empty() && !failed || w.outdated(pod) {
+	if podutil.Ended(st.Phase) || !p.Empty() && !failed || w.outdated(pod) {
 		w.nudge()
 	}
 }
@@ -414,7 +413,7 @@ func (w *worker) imageRetry(pod *v1.Pod) (earliest time.Time, ok bool) {
 		if cause.Reason != "ErrImagePull" && cause.Reason != "ImagePullBackOff" {
 			continue
 		}
-		if c := specContainer(pod, name); c != nil {
+		if c := podutil.Container(&pod.Spec, name); c != nil {
 			if until, waits := w.k.puller.Retry(c, string(pod.UID)); waits && (!ok || until.Before(earliest)) {
 				earliest, ok = until, true
 			}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // PodHostPorts lists the host ports of one pod of this node and where they
@@ -11,16 +13,15 @@ import (
 // one that has ended or has no address yet has none.
 func PodHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
 	result := map[HostPortKey]netip.AddrPort{}
-	if pod.Spec.HostNetwork || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+	if pod.Spec.HostNetwork || podutil.IsFinished(pod) {
 		return result
 	}
-	containers := append(append([]v1.Container(nil), pod.Spec.InitContainers...), pod.Spec.Containers...)
 	for _, ip := range pod.Status.PodIPs {
 		a, err := netip.ParseAddr(ip.IP)
 		if err != nil {
 			continue
 		}
-		for _, container := range containers {
+		for container := range podutil.Containers(&pod.Spec) {
 			for _, port := range container.Ports {
 				if port.HostPort == 0 {
 					continue

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Selects says whether the object is one that the quota's scopes select.
@@ -49,9 +51,9 @@ func selectsPod(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) boo
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !terminating
 	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(pod)
+		return podutil.QOSClass(pod) == corev1.PodQOSBestEffort
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(pod)
+		return podutil.QOSClass(pod) != corev1.PodQOSBestEffort
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return crossNamespace(pod.Spec.Affinity)
 	case corev1.ResourceQuotaScopePriorityClass:
@@ -101,26 +103,6 @@ func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
 		add(m.TargetVolumeAttributesClassName)
 	}
 	return names
-}
-
-// bestEffort says whether neither the pod nor a container states cpu or memory.
-func bestEffort(pod *corev1.Pod) bool {
-	stated := func(lists ...corev1.ResourceList) bool {
-		return slices.ContainsFunc(lists, func(l corev1.ResourceList) bool {
-			return !l.Cpu().IsZero() || !l.Memory().IsZero()
-		})
-	}
-	if r := pod.Spec.Resources; r != nil && stated(r.Requests, r.Limits) {
-		return false
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if stated(list[i].Resources.Requests, list[i].Resources.Limits) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func crossNamespace(a *corev1.Affinity) bool {

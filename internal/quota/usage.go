@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -50,7 +51,7 @@ func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList 
 // finished says whether a pod needs nothing any longer: it has ended, or it
 // should have by now, and its node does not answer.
 func finished(pod *corev1.Pod, now time.Time) bool {
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+	if podutil.IsFinished(pod) {
 		return true
 	}
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {

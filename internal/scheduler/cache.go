@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -116,7 +117,7 @@ func (c *clusterCache) countImages(node *v1.Node, sign int) {
 func (c *clusterCache) setPod(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+	if podutil.IsFinished(pod) {
 		c.remove(pod.UID)
 		return
 	}

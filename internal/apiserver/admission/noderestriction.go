@@ -20,6 +20,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const nodeRestrictionDomain = "node-restriction.kubernetes.io"
@@ -131,7 +132,7 @@ func (p nodeRestriction) mirrorPod(self string, a admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if !isMirror(pod) {
+	if !podutil.IsMirror(pod) {
 		return refused(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, self)
 	}
 	if pod.Spec.NodeName != self {

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // token lets a node have tokens bound to its own pods, for the audiences that
@@ -169,7 +171,7 @@ func (p nodeRestriction) podCertificate(ctx context.Context, self string, a admi
 		return later("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod", name, spec.PodUID)
 	case pod.Spec.NodeName != self:
 		return refused(a, "pod %q is not running on node %q named in the PodCertificateRequest", name, spec.NodeName)
-	case isMirror(pod):
+	case podutil.IsMirror(pod):
 		return refused(a, "pod %q is a mirror pod", name)
 	case pod.Spec.ServiceAccountName != spec.ServiceAccountName:
 		return refused(a, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)", name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
@@ -185,11 +187,6 @@ func (p nodeRestriction) podCertificate(ctx context.Context, self string, a admi
 		return nil
 	}
 	return refused(a, "pod %q has no projected volume with a certificate of signer %q", name, spec.SignerName)
-}
-
-func isMirror(pod *corev1.Pod) bool {
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return mirror
 }
 
 // namesSigner says whether a volume of the pod holds a certificate of the signer.

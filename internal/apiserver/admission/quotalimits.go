@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/apiserver/pkg/quota/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // mustSpecify are the resources that every container has to state if a quota
@@ -20,19 +22,17 @@ var mustSpecify = []corev1.ResourceName{
 // resources; nil if nothing.
 func unspecified(pod *corev1.Pod, limited []corev1.ResourceName) error {
 	missing := map[string][]string{}
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			have := map[corev1.ResourceName]bool{}
-			for name := range list[i].Resources.Requests {
-				have[name], have["requests."+name] = true, true
-			}
-			for name := range list[i].Resources.Limits {
-				have["limits."+name] = true
-			}
-			for _, name := range limited {
-				if slices.Contains(mustSpecify, name) && !have[name] {
-					missing[string(name)] = append(missing[string(name)], list[i].Name)
-				}
+	for c := range podutil.Containers(&pod.Spec) {
+		have := map[corev1.ResourceName]bool{}
+		for name := range c.Resources.Requests {
+			have[name], have["requests."+name] = true, true
+		}
+		for name := range c.Resources.Limits {
+			have["limits."+name] = true
+		}
+		for _, name := range limited {
+			if slices.Contains(mustSpecify, name) && !have[name] {
+				missing[string(name)] = append(missing[string(name)], c.Name)
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package admission
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
+)
 
 // references says which kinds of objects a pod's spec refers to.
 type references struct{ secrets, configMaps, claims, tokens bool }
@@ -33,13 +37,8 @@ func referencesOf(spec *corev1.PodSpec) references {
 			r.configMaps = r.configMaps || f.ConfigMapRef != nil
 		}
 	}
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			env(list[i].Env, list[i].EnvFrom)
-		}
-	}
-	for i := range spec.EphemeralContainers {
-		env(spec.EphemeralContainers[i].Env, spec.EphemeralContainers[i].EnvFrom)
+	for c := range podutil.AllContainers(spec) {
+		env(c.Env, c.EnvFrom)
 	}
 	return r
 }

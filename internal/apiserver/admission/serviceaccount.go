@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const (
@@ -44,7 +45,7 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	if !ok || !is(a, "", "pods", "") || a.GetOperation() != admission.Create {
 		return nil
 	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+	if podutil.IsMirror(pod) {
 		return p.Validate(ctx, a, o)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -76,7 +77,7 @@ func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ 
 	case a.GetOperation() != admission.Create || !is(a, "", "pods", ""):
 		return nil
 	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+	if !podutil.IsMirror(pod) {
 		return p.validateSecrets(ctx, a, pod, mountable.checkPod)
 	}
 	return validateMirror(a, pod)
@@ -159,12 +160,10 @@ func mountToken(pod *corev1.Pod, suffix func(n int) string) {
 		name = tokenVolumePrefix + suffix(5)
 	}
 	mounted := false
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if !mountsAt(&list[i], tokenMountPath) {
-				list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
-				mounted = true
-			}
+	for c := range podutil.Containers(&pod.Spec) {
+		if !mountsAt(c, tokenMountPath) {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+			mounted = true
 		}
 	}
 	if mounted && !exists {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/ptr"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/quota"
 )
 
@@ -62,12 +63,10 @@ func (extendedResourceToleration) Admit(_ context.Context, a admission.Attribute
 		return nil
 	}
 	resources := sets.New[string]()
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for name := range list[i].Resources.Requests {
-				if quota.Extended(name) {
-					resources.Insert(string(name))
-				}
+	for c := range podutil.Containers(&pod.Spec) {
+		for name := range c.Resources.Requests {
+			if quota.Extended(name) {
+				resources.Insert(string(name))
 			}
 		}
 	}

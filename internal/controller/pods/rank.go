@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Victims returns the n pods that a controller should delete first when it
@@ -28,7 +30,7 @@ func compareForDeletion(a, b *v1.Pod, colocated map[string]int, now time.Time) i
 	return cmp.Or(
 		falseFirst(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 		cmp.Compare(phaseRank(a), phaseRank(b)),
-		falseFirst(IsReady(a), IsReady(b)),
+		falseFirst(podutil.IsReady(a), podutil.IsReady(b)),
 		cmp.Compare(deletionCost(a), deletionCost(b)),
 		cmp.Compare(colocated[b.Spec.NodeName], colocated[a.Spec.NodeName]),
 		youngerFirst(ReadySince(a).Time, ReadySince(b).Time, now),
@@ -82,7 +84,7 @@ func maxRestarts(p *v1.Pod) (regular, sidecar int32) {
 	}
 	restartable := map[string]bool{}
 	for _, c := range p.Spec.InitContainers {
-		restartable[c.Name] = c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		restartable[c.Name] = podutil.IsSidecar(&c)
 	}
 	for _, s := range p.Status.InitContainerStatuses {
 		if restartable[s.Name] {

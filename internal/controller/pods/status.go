@@ -1,4 +1,4 @@
-// Package pods has what controllers of pods share: reading a pod's state,
+// Package pods has what controllers of pods share: since when a pod is ready,
 // making pods from templates, choosing which to delete, and remembering what
 // the cache does not show yet.
 package pods
@@ -8,43 +8,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
-
-// IsActive reports whether a pod counts as a replica: it has neither finished
-// nor is it being deleted.
-func IsActive(p *v1.Pod) bool {
-	return !IsFinished(p) && p.DeletionTimestamp == nil
-}
-
-// IsFinished reports whether all containers of a pod have ended for good.
-func IsFinished(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-}
-
-// IsTerminating reports whether a pod is being deleted and has not finished.
-func IsTerminating(p *v1.Pod) bool {
-	return !IsFinished(p) && p.DeletionTimestamp != nil
-}
-
-// Condition returns a pod's condition of one type, or nil.
-func Condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == t {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// IsReady reports whether a pod's Ready condition is true.
-func IsReady(p *v1.Pod) bool {
-	c := Condition(p, v1.PodReady)
-	return c != nil && c.Status == v1.ConditionTrue
-}
 
 // ReadySince is when a pod became ready; zero if it is not ready.
 func ReadySince(p *v1.Pod) metav1.Time {
-	if c := Condition(p, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
+	if c := podutil.Condition(&p.Status, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
 		return c.LastTransitionTime
 	}
 	return metav1.Time{}
@@ -54,7 +24,7 @@ func ReadySince(p *v1.Pod) metav1.Time {
 // for minReadySeconds: 0 if it is available already. ok is false if the pod
 // is not ready.
 func AvailableIn(p *v1.Pod, minReadySeconds int32, now time.Time) (wait time.Duration, ok bool) {
-	if !IsReady(p) {
+	if !podutil.IsReady(p) {
 		return 0, false
 	}
 	if minReadySeconds == 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/own"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Kind is how the core reads and writes one of the two kinds.
@@ -125,9 +126,9 @@ func (c *Controller) sync(ctx context.Context, key controller.Key) error {
 	}
 	for _, p := range owned {
 		switch {
-		case pods.IsActive(p):
+		case podutil.IsActive(p):
 			seen.active = append(seen.active, p)
-		case seen.terminating != nil && pods.IsTerminating(p):
+		case seen.terminating != nil && podutil.IsTerminating(p):
 			*seen.terminating++
 		}
 	}
@@ -158,7 +159,7 @@ func (c *Controller) claim(ctx context.Context, set *apps.ReplicaSet) ([]*v1.Pod
 	}
 	// What has ended is not adopted any more.
 	candidates = slices.DeleteFunc(candidates, func(p *v1.Pod) bool {
-		return metav1.GetControllerOfNoCopy(p) == nil && !pods.IsActive(p)
+		return metav1.GetControllerOfNoCopy(p) == nil && !podutil.IsActive(p)
 	})
 	claim := own.Claim[*v1.Pod]{
 		Owner: set, Kind: c.kind.GroupVersionKind, Selector: s, Patch: c.control.Patch,
@@ -173,7 +174,7 @@ func (c *Controller) colocated(set *apps.ReplicaSet) map[string]int {
 	for _, uid := range c.kind.Related(set) {
 		objects, _ := c.pods.GetIndexer().ByIndex(own.ByController, string(uid))
 		for _, o := range objects {
-			if p := o.(*v1.Pod); pods.IsActive(p) {
+			if p := o.(*v1.Pod); podutil.IsActive(p) {
 				count[p.Spec.NodeName]++
 			}
 		}

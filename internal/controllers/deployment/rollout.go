@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/own"
-	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // rollout is one sync of one Deployment.
@@ -109,7 +109,7 @@ func (r *rollout) oldPodsRunning() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(objects, func(o any) bool { return !pods.IsFinished(o.(*v1.Pod)) }) {
+		if slices.ContainsFunc(objects, func(o any) bool { return !podutil.IsFinished(o.(*v1.Pod)) }) {
 			return true, nil
 		}
 	}

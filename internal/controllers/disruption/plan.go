@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	pdbhelper "k8s.io/component-helpers/apps/poddisruptionbudget"
 
-	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // disruptionTimeout is how long a pod whose eviction was granted is taken for
@@ -60,7 +60,7 @@ func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, wanted, healthy
 			}
 			continue
 		}
-		if p.DeletionTimestamp == nil && pods.IsReady(p) {
+		if p.DeletionTimestamp == nil && podutil.IsReady(p) {
 			current++
 		}
 	}

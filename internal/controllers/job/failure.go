@@ -8,7 +8,7 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Restarting pods that failed is put off from the first to the last of these,
@@ -69,7 +69,7 @@ func judgeFailure(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, st
 			continue
 		}
 		for _, want := range rule.OnPodConditions {
-			if c := pods.Condition(pod, want.Type); c != nil && c.Status == want.Status {
+			if c := podutil.Condition(&pod.Status, want.Type); c != nil && c.Status == want.Status {
 				return rule.Action, fmt.Sprintf("Pod %s/%s has condition %s matching %s rule at index %d", pod.Namespace, pod.Name, want.Type, rule.Action, i)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // indexOf is a pod's completion index, -1 if it has none.
@@ -42,13 +43,11 @@ func newPod(job *batch.Job, s slot) *v1.Pod {
 	pod.Spec.Hostname = job.Name + "-" + index
 	pod.GenerateName = job.Name + "-" + index + "-"
 	field := "metadata.labels['" + batch.JobCompletionIndexAnnotation + "']"
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if !slices.ContainsFunc(list[i].Env, func(e v1.EnvVar) bool { return e.Name == "JOB_COMPLETION_INDEX" }) {
-				list[i].Env = append(list[i].Env, v1.EnvVar{Name: "JOB_COMPLETION_INDEX", ValueFrom: &v1.EnvVarSource{
-					FieldRef: &v1.ObjectFieldSelector{FieldPath: field},
-				}})
-			}
+	for c := range podutil.Containers(&pod.Spec) {
+		if !slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == "JOB_COMPLETION_INDEX" }) {
+			c.Env = append(c.Env, v1.EnvVar{Name: "JOB_COMPLETION_INDEX", ValueFrom: &v1.EnvVarSource{
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: field},
+			}})
 		}
 	}
 	return pod

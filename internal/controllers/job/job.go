@@ -29,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/own"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Descriptor describes the controller.
@@ -207,7 +208,7 @@ func endOf(p *v1.Pod) (end time.Time) {
 			end = t.FinishedAt.Time
 		}
 	}
-	switch ready := pods.Condition(p, v1.PodReady); {
+	switch ready := podutil.Condition(&p.Status, v1.PodReady); {
 	case !end.IsZero():
 		return end
 	case p.DeletionTimestamp != nil:

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -141,12 +142,12 @@ func suspended(job *batch.Job) bool { return job.Spec.Suspend != nil && *job.Spe
 func (s snapshot) survey() (o outcome) {
 	for _, p := range s.pods {
 		switch {
-		case pods.IsFinished(p):
+		case podutil.IsFinished(p):
 		case p.DeletionTimestamp != nil:
 			o.terminating = append(o.terminating, p)
 		default:
 			o.active = append(o.active, p)
-			if pods.IsReady(p) {
+			if podutil.IsReady(p) {
 				o.ready++
 			}
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Descriptor describes the controller.
@@ -254,7 +255,7 @@ func (c *nodes) markPods(ctx context.Context, node *v1.Node) error {
 		return err
 	}
 	return pods.All(affected, func(p *v1.Pod) error {
-		if !pods.IsReady(p) {
+		if !podutil.IsReady(p) {
 			return nil
 		}
 		patch, err := json.Marshal(map[string]any{

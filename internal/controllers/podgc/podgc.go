@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Descriptor describes the controller.
@@ -98,7 +99,7 @@ func (c *collector) podChanged(old, new *v1.Pod) {
 		return
 	}
 	key := cache.MetaObjectToName(new)
-	c.count(key, pods.IsFinished(new))
+	c.count(key, podutil.IsFinished(new))
 	if new.Spec.NodeName == "" {
 		if new.DeletionTimestamp != nil {
 			c.queue.Add(key)
@@ -219,7 +220,7 @@ func (c *collector) trim(ctx context.Context) error {
 
 // remove marks a pod that has not finished as failed and deletes it at once.
 func (c *collector) remove(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
-	if !pods.IsFinished(pod) {
+	if !podutil.IsFinished(pod) {
 		status := map[string]any{"phase": v1.PodFailed}
 		if condition != nil {
 			condition.LastTransitionTime = metav1.Now()

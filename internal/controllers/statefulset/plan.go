@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // snapshot is all that a StatefulSet's next step depends on.
@@ -141,7 +142,7 @@ func (s snapshot) fill(sl slot, out *step) (done bool) {
 	case pod == nil:
 		out.create = append(out.create, sl)
 		return false
-	case pods.IsFinished(pod):
+	case podutil.IsFinished(pod):
 		if pod.DeletionTimestamp == nil {
 			out.delete = append(out.delete, pod)
 		}
@@ -175,7 +176,7 @@ func (s snapshot) mayGo(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
 		return true
 	}
 	return !slices.ContainsFunc(condemned, func(other *v1.Pod) bool {
-		return other != pod && (other.Status.Phase != v1.PodRunning || !pods.IsReady(other) || other.DeletionTimestamp != nil)
+		return other != pod && (other.Status.Phase != v1.PodRunning || !podutil.IsReady(other) || other.DeletionTimestamp != nil)
 	})
 }
 
@@ -238,7 +239,7 @@ func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 			continue
 		}
 		st.Replicas++
-		if pods.IsReady(p) && p.Status.Phase == v1.PodRunning {
+		if podutil.IsReady(p) && p.Status.Phase == v1.PodRunning {
 			st.ReadyReplicas++
 			if pods.IsAvailable(p, s.set.Spec.MinReadySeconds, s.now) {
 				st.AvailableReplicas++

@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -182,7 +183,7 @@ func tolerance(pod *v1.Pod, taint v1.Taint) (granted time.Duration, forever, tol
 
 // arrival is when a pod was bound to its node, as far as its status tells.
 func arrival(pod *v1.Pod) time.Time {
-	if c := pods.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue {
+	if c := podutil.Condition(&pod.Status, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time

@@ -12,6 +12,8 @@ import (
 	corev1helper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Rejection is why a pod is refused: what its status will say.
@@ -56,21 +58,11 @@ func placement(pod *v1.Pod, node *v1.Node) *Rejection {
 	return nil
 }
 
-// critical is the priority from which the system itself needs a pod
-// (scheduling.SystemCriticalPriority).
-const critical = 2000000000
-
-// Critical says whether the node keeps the pod whatever it is short of, as it
-// does static ones: those of the system's priorities.
-func Critical(pod *v1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= critical
-}
-
 // Pressure refuses pods while the node is short of something: all of them but
 // critical ones, and for memory only those that requested none of anything
 // and do not tolerate it.
 func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionType) *Rejection {
-	if len(conditions) == 0 || Critical(pod) {
+	if len(conditions) == 0 || podutil.IsCritical(pod) {
 		return nil
 	}
 	if len(conditions) == 1 && conditions[0] == v1.NodeMemoryPressure {

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Kind tells the three lists of containers of a pod apart.
@@ -268,7 +269,7 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 		if here != nil && here.SandboxID != sandboxID {
 			here = nil
 		}
-		if IsSidecar(c) {
+		if podutil.IsSidecar(c) {
 			if !sidecar(in, p, c, newest, here) && !initialized {
 				return false
 			}

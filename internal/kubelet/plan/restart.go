@@ -10,12 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// IsSidecar says whether an init container is restartable: it runs beside
-// the regular ones (KEP-753).
-func IsSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
 // ShouldRestart says whether a container that ended with the given code is to
 // run again: by its own rules and policy (KEP-5307), else by the pod's.
 func ShouldRestart(pod *v1.Pod, c *v1.Container, exitCode int32) bool {

@@ -21,10 +21,10 @@ func TestTheSourceDecides(t *testing.T) {
 		{APIName, &v1.Pod{}, false, false},
 		{APIName, annotated(AnnotationSource, FolderName), false, false},
 		{APIName, annotated(AnnotationHash, "1"), false, false},
-		{APIName, annotated(AnnotationMirror, "1"), false, true},
+		{APIName, annotated(v1.MirrorPodAnnotationKey, "1"), false, true},
 		{FolderName, &v1.Pod{}, true, false},
 		{FolderName, annotated(AnnotationSource, APIName), true, false},
-		{URLName, annotated(AnnotationMirror, "1"), true, false},
+		{URLName, annotated(v1.MirrorPodAnnotationKey, "1"), true, false},
 	} {
 		u := Update{Source: test.from, Pod: test.pod}
 		if u.IsStatic() != test.static || u.IsMirror() != test.mirror {

@@ -37,7 +37,7 @@ func Rest(mirror *v1.Pod, now time.Time) time.Duration {
 // what the API server is known to have, nil for nothing.
 func (m *Mirror) Ensure(ctx context.Context, pod, mirror *v1.Pod, node *v1.Node) error {
 	if mirror != nil {
-		if mirror.DeletionTimestamp == nil && mirror.Annotations[AnnotationMirror] == pod.Annotations[AnnotationHash] {
+		if mirror.DeletionTimestamp == nil && mirror.Annotations[v1.MirrorPodAnnotationKey] == pod.Annotations[AnnotationHash] {
 			return nil
 		}
 		if err := m.Delete(ctx, mirror); err != nil {
@@ -46,7 +46,7 @@ func (m *Mirror) Ensure(ctx context.Context, pod, mirror *v1.Pod, node *v1.Node)
 	}
 	image := pod.DeepCopy()
 	image.UID, image.ResourceVersion = "", ""
-	image.Annotations[AnnotationMirror] = pod.Annotations[AnnotationHash]
+	image.Annotations[v1.MirrorPodAnnotationKey] = pod.Annotations[AnnotationHash]
 	controller := true
 	image.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
 	_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, image, metav1.CreateOptions{})

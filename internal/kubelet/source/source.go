@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -36,7 +37,6 @@ const (
 // The annotations by which static pods and their mirrors are known.
 const (
 	AnnotationSource = "kubernetes.io/config.source"
-	AnnotationMirror = "kubernetes.io/config.mirror"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationSeen   = "kubernetes.io/config.seen"
 )
@@ -57,8 +57,7 @@ func (u *Update) IsStatic() bool { return u.Source != APIName }
 // IsMirror says whether the pod is the API server's image of a static pod, or
 // pretends to be: neither is ever run.
 func (u *Update) IsMirror() bool {
-	_, ok := u.Pod.Annotations[AnnotationMirror]
-	return ok && !u.IsStatic()
+	return podutil.IsMirror(u.Pod) && !u.IsStatic()
 }
 
 func send(ctx context.Context, updates chan<- Update, u Update) {
@@ -159,11 +158,9 @@ func names(pod *v1.Pod) error {
 			problems = append(problems, fmt.Sprintf("%s: %q: %s", of.field, of.value, problem))
 		}
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, problem := range validation.IsDNS1123Label(list[i].Name) {
-				problems = append(problems, fmt.Sprintf("container %q: %s", list[i].Name, problem))
-			}
+	for c := range podutil.Containers(&pod.Spec) {
+		for _, problem := range validation.IsDNS1123Label(c.Name) {
+			problems = append(problems, fmt.Sprintf("container %q: %s", c.Name, problem))
 		}
 	}
 	for i := range pod.Spec.Volumes {
@@ -238,41 +235,38 @@ func defaults(s *v1.PodSpec) {
 		links := v1.DefaultEnableServiceLinks
 		s.EnableServiceLinks = &links
 	}
-	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
-		for i := range list {
-			c := &list[i]
-			if c.TerminationMessagePath == "" {
-				c.TerminationMessagePath = v1.TerminationMessagePathDefault
+	for c := range podutil.Containers(s) {
+		if c.TerminationMessagePath == "" {
+			c.TerminationMessagePath = v1.TerminationMessagePathDefault
+		}
+		if c.TerminationMessagePolicy == "" {
+			c.TerminationMessagePolicy = v1.TerminationMessageReadFile
+		}
+		if c.ImagePullPolicy == "" {
+			c.ImagePullPolicy = v1.PullIfNotPresent
+			name := c.Image[strings.LastIndex(c.Image, "/")+1:]
+			if strings.HasSuffix(name, ":latest") || !strings.ContainsAny(name, ":@") {
+				c.ImagePullPolicy = v1.PullAlways
 			}
-			if c.TerminationMessagePolicy == "" {
-				c.TerminationMessagePolicy = v1.TerminationMessageReadFile
+		}
+		for j := range c.Ports {
+			if c.Ports[j].Protocol == "" {
+				c.Ports[j].Protocol = v1.ProtocolTCP
 			}
-			if c.ImagePullPolicy == "" {
-				c.ImagePullPolicy = v1.PullIfNotPresent
-				name := c.Image[strings.LastIndex(c.Image, "/")+1:]
-				if strings.HasSuffix(name, ":latest") || !strings.ContainsAny(name, ":@") {
-					c.ImagePullPolicy = v1.PullAlways
+			if s.HostNetwork && c.Ports[j].HostPort == 0 {
+				c.Ports[j].HostPort = c.Ports[j].ContainerPort
+			}
+		}
+		for resource, limit := range c.Resources.Limits {
+			if _, ok := c.Resources.Requests[resource]; !ok {
+				if c.Resources.Requests == nil {
+					c.Resources.Requests = v1.ResourceList{}
 				}
+				c.Resources.Requests[resource] = limit
 			}
-			for j := range c.Ports {
-				if c.Ports[j].Protocol == "" {
-					c.Ports[j].Protocol = v1.ProtocolTCP
-				}
-				if s.HostNetwork && c.Ports[j].HostPort == 0 {
-					c.Ports[j].HostPort = c.Ports[j].ContainerPort
-				}
-			}
-			for resource, limit := range c.Resources.Limits {
-				if _, ok := c.Resources.Requests[resource]; !ok {
-					if c.Resources.Requests == nil {
-						c.Resources.Requests = v1.ResourceList{}
-					}
-					c.Resources.Requests[resource] = limit
-				}
-			}
-			for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-				probeDefaults(p)
-			}
+		}
+		for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+			probeDefaults(p)
 		}
 	}
 }

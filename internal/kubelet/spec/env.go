@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Objects looks up what environments and volumes refer to. A missing object
@@ -128,7 +130,7 @@ func (e *Env) value(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.
 	case from.ResourceFieldRef != nil:
 		of := c
 		if name := from.ResourceFieldRef.ContainerName; name != "" {
-			if of = Container(pod, name); of == nil {
+			if of = podutil.Container(&pod.Spec, name); of == nil {
 				return "", false, fmt.Errorf("%w: container %s not found", ErrConfig, name)
 			}
 		}
@@ -267,37 +269,4 @@ func ExpandKnown(text string, values map[string]string) (expanded string, unknow
 		}
 	}
 	return b.String(), unknown
-}
-
-// Container finds a container of any kind in the pod, or returns nil.
-func Container(pod *v1.Pod, name string) *v1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i]
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return &pod.Spec.InitContainers[i]
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		}
-	}
-	return nil
-}
-
-// Containers calls f for each container of the pod: init, regular, ephemeral.
-func Containers(pod *v1.Pod, f func(c *v1.Container)) {
-	for i := range pod.Spec.InitContainers {
-		f(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		f(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		f((*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
 }

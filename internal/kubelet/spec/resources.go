@@ -6,7 +6,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // The kernel's bounds and units of the CPU controls.
@@ -24,54 +24,6 @@ const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
 )
-
-// systemCriticalPriority is the priority from which a pod counts as critical.
-const systemCriticalPriority = 2 * 1000000000
-
-// QOSClass computes the pod's quality of service class from its requests and
-// limits of CPU and memory.
-func QOSClass(pod *v1.Pod) v1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	return computeQOS(pod)
-}
-
-func computeQOS(pod *v1.Pod) v1.PodQOSClass {
-	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		return qosOf([]v1.ResourceRequirements{*pod.Spec.Resources})
-	}
-	var all []v1.ResourceRequirements
-	for i := range pod.Spec.Containers {
-		all = append(all, pod.Spec.Containers[i].Resources)
-	}
-	for i := range pod.Spec.InitContainers {
-		all = append(all, pod.Spec.InitContainers[i].Resources)
-	}
-	return qosOf(all)
-}
-
-func qosOf(all []v1.ResourceRequirements) v1.PodQOSClass {
-	guaranteed, any := true, false
-	for _, r := range all {
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			request, limit := r.Requests[name], r.Limits[name]
-			if !request.IsZero() || !limit.IsZero() {
-				any = true
-			}
-			if limit.IsZero() || (!request.IsZero() && request.Cmp(limit) != 0) {
-				guaranteed = false
-			}
-		}
-	}
-	switch {
-	case !any:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	}
-	return v1.PodQOSBurstable
-}
 
 // CPUShares turns thousandths of a CPU into cgroup v1 shares.
 func CPUShares(milli int64) int64 {
@@ -120,10 +72,10 @@ func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
 // OOMScore is the adjustment by which the kernel chooses whom to kill when
 // memory runs out: containers that use more than they asked for go first.
 func OOMScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
-	if pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority {
+	if podutil.IsCritical(pod) {
 		return guaranteedOOMScore
 	}
-	switch QOSClass(pod) {
+	switch podutil.QOSClass(pod) {
 	case v1.PodQOSGuaranteed:
 		return guaranteedOOMScore
 	case v1.PodQOSBestEffort:
@@ -136,7 +88,7 @@ func OOMScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 		return min(max(1000-1000*request/memoryCapacity, systemReserve), 999)
 	}
 	adjustment := score(quantity(c.Resources.Requests, v1.ResourceMemory))
-	if plan.IsSidecar(c) {
+	if podutil.IsSidecar(c) {
 		for i := range pod.Spec.Containers {
 			adjustment = min(adjustment, score(quantity(pod.Spec.Containers[i].Resources.Requests, v1.ResourceMemory)))
 		}
@@ -150,22 +102,16 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
-	count := func(c *v1.Container) {
+	for c := range podutil.Containers(&pod.Spec) {
 		cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
-	}
-	for i := range pod.Spec.Containers {
-		count(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.InitContainers {
-		count(&pod.Spec.InitContainers[i])
 	}
 	if resourcehelper.IsPodLevelLimitsSet(pod) {
 		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
 	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(requests.Cpu().MilliValue())}
-	if QOSClass(pod) == v1.PodQOSBestEffort {
+	if podutil.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.CpuShares = minShares
 		return r
 	}

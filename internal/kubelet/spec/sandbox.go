@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Node is what every pod's configuration depends on besides the pod.
@@ -133,11 +134,9 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 }
 
 func privileged(pod *v1.Pod) bool {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
-				return true
-			}
+	for c := range podutil.Containers(&pod.Spec) {
+		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
+			return true
 		}
 	}
 	return false
@@ -145,7 +144,7 @@ func privileged(pod *v1.Pod) bool {
 
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
-	add := func(c *v1.Container) {
+	for c := range podutil.Containers(&pod.Spec) {
 		for _, port := range c.Ports {
 			if port.HostPort == 0 {
 				continue
@@ -159,12 +158,6 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 			}
 			out = append(out, &runtimeapi.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol})
 		}
-	}
-	for i := range pod.Spec.InitContainers {
-		add(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
 	}
 	return out
 }

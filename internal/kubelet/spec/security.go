@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 var maskedPaths = []string{
@@ -176,12 +178,13 @@ func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.
 
 // NeedsAppArmor says whether a container of the pod asks for a profile.
 func NeedsAppArmor(pod *v1.Pod) bool {
-	needs := false
-	Containers(pod, func(c *v1.Container) {
+	for c := range podutil.AllContainers(&pod.Spec) {
 		profile := appArmor(pod, c, effective(pod, c))
-		needs = needs || profile != nil && profile.ProfileType != runtimeapi.SecurityProfile_Unconfined
-	})
-	return needs
+		if profile != nil && profile.ProfileType != runtimeapi.SecurityProfile_Unconfined {
+			return true
+		}
+	}
+	return false
 }
 
 func seLinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {

@@ -21,28 +21,6 @@ func resources(requests, limits map[string]string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}
 }
 
-func TestQOSClass(t *testing.T) {
-	both := map[string]string{"cpu": "1", "memory": "1Gi"}
-	for _, test := range []struct {
-		name string
-		r    v1.ResourceRequirements
-		want v1.PodQOSClass
-	}{
-		{"nothing", resources(nil, nil), v1.PodQOSBestEffort},
-		{"limits alone", resources(nil, both), v1.PodQOSGuaranteed},
-		{"limits and requests the same", resources(both, both), v1.PodQOSGuaranteed},
-		{"requests alone", resources(both, nil), v1.PodQOSBurstable},
-		{"only a CPU limit", resources(nil, map[string]string{"cpu": "1"}), v1.PodQOSBurstable},
-		{"a lower request", resources(map[string]string{"cpu": "500m", "memory": "1Gi"}, both), v1.PodQOSBurstable},
-		{"other resources do not count", resources(map[string]string{"ephemeral-storage": "1Gi"}, nil), v1.PodQOSBestEffort},
-	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: test.r}}}}
-		if got := QOSClass(pod); got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
-	}
-}
-
 func TestResources(t *testing.T) {
 	const gib = 1 << 30
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",

@@ -3,7 +3,7 @@ package status
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // conclude gives an end to the containers of an ended pod of which none is
@@ -47,7 +47,7 @@ func initializedOnce(pod *v1.Pod, s *v1.PodStatus) bool {
 	}
 	declared := &pod.Spec.InitContainers[len(pod.Spec.InitContainers)-1]
 	last := find(s.InitContainerStatuses, declared.Name)
-	if plan.IsSidecar(declared) {
+	if podutil.IsSidecar(declared) {
 		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
 	return last.State.Terminated != nil && last.State.Terminated.ExitCode == 0

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // owned are the conditions that the kubelet alone writes.
@@ -99,7 +99,7 @@ func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
 		done := st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
-		if plan.IsSidecar(c) {
+		if podutil.IsSidecar(c) {
 			done = st.Started != nil && *st.Started
 		}
 		if !done {
@@ -129,7 +129,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if plan.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podutil.IsSidecar(&pod.Spec.InitContainers[i]) {
 			check(&pod.Spec.InitContainers[i], s.InitContainerStatuses)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 func statuses(in Input, list []v1.Container, previous []v1.ContainerStatus, init bool) []v1.ContainerStatus {
@@ -46,7 +47,7 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(newest.StartedAt)}
 		started := in.Started == nil || in.Started(c, newest)
 		st.Started = &started
-		ordinary := init && !plan.IsSidecar(c)
+		ordinary := init && !podutil.IsSidecar(c)
 		st.Ready = !ordinary && started && (in.Ready == nil || in.Ready(c, newest))
 		if ordinary {
 			st.Started = &started
@@ -61,13 +62,13 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		}
 	case cri.Exited:
 		dead := terminated(in, newest)
-		if waits && !in.Ended && !(init && dead.ExitCode == 0 && !plan.IsSidecar(c)) {
+		if waits && !in.Ended && !(init && dead.ExitCode == 0 && !podutil.IsSidecar(c)) {
 			st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
 			st.LastTerminationState = v1.ContainerState{Terminated: dead}
 		} else {
 			st.State.Terminated = dead
 		}
-		st.Ready = init && !plan.IsSidecar(c) && dead.ExitCode == 0
+		st.Ready = init && !podutil.IsSidecar(c) && dead.ExitCode == 0
 	default:
 		if !waits {
 			cause = Cause{Reason: "ContainerCreating"}

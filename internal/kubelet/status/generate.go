@@ -12,7 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
-	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Cause says why a container waits, or why a pod failed.
@@ -61,7 +61,7 @@ func Generate(in Input) v1.PodStatus {
 	pod := in.Pod
 	out := v1.PodStatus{
 		ObservedGeneration:    pod.Generation,
-		QOSClass:              spec.QOSClass(pod),
+		QOSClass:              podutil.QOSClass(pod),
 		NominatedNodeName:     in.Previous.NominatedNodeName,
 		StartTime:             in.Previous.StartTime,
 		ResourceClaimStatuses: in.Previous.ResourceClaimStatuses,
@@ -138,7 +138,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
-		if plan.IsSidecar(c) {
+		if podutil.IsSidecar(c) {
 			if st.Started == nil || !*st.Started {
 				if st.LastTerminationState.Terminated == nil && st.State.Terminated == nil {
 					pendingInit = true

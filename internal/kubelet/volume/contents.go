@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // file is one file of a volume with contents.
@@ -164,7 +165,7 @@ func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error 
 		case item.FieldRef != nil:
 			text, err = spec.Field(w.pod, item.FieldRef.FieldPath, w.facts.PodIPs, w.facts.HostIPs)
 		case item.ResourceFieldRef != nil:
-			c := spec.Container(w.pod, item.ResourceFieldRef.ContainerName)
+			c := podutil.Container(&w.pod.Spec, item.ResourceFieldRef.ContainerName)
 			if c == nil {
 				err = fmt.Errorf("container %s not found", item.ResourceFieldRef.ContainerName)
 			} else {
@@ -229,14 +230,12 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 // if they do not agree or one does not say.
 func onlyUser(pod *v1.Pod) *int64 {
 	var only *int64
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			user := spec.User(pod, &list[i])
-			if user == nil || only != nil && *only != *user {
-				return nil
-			}
-			only = user
+	for c := range podutil.Containers(&pod.Spec) {
+		user := spec.User(pod, c)
+		if user == nil || only != nil && *only != *user {
+			return nil
 		}
+		only = user
 	}
 	return only
 }

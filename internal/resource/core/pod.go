@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/feature"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -127,7 +128,7 @@ func podField(p *corev1.Pod, field string) string {
 // preparePod starts the pod's life: pending, in the class of service that its
 // resources make it.
 func preparePod(r *resource.Request, p *corev1.Pod) {
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podutil.QOSClass(p)}
 	feature.Drop(r.Features, podFields, &p.Spec, nil)
 	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		*grace = 1
@@ -143,10 +144,8 @@ func addSchedulingGatedCondition(p *corev1.Pod) {
 	if len(p.Spec.SchedulingGates) == 0 {
 		return
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled {
-			return
-		}
+	if podutil.Condition(&p.Status, corev1.PodScheduled) != nil {
+		return
 	}
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
 		Type:    corev1.PodScheduled,
@@ -166,7 +165,7 @@ func podGracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
 	case p.Spec.TerminationGracePeriodSeconds != nil:
 		period = *p.Spec.TerminationGracePeriodSeconds
 	}
-	ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	ended := podutil.IsFinished(p)
 	switch {
 	case p.Spec.NodeName == "" || ended:
 		return 0
@@ -204,13 +203,8 @@ func readinessGates(p *corev1.Pod) string {
 	}
 	met := 0
 	for _, gate := range p.Spec.ReadinessGates {
-		for _, c := range p.Status.Conditions {
-			if c.Type == gate.ConditionType {
-				if c.Status == corev1.ConditionTrue {
-					met++
-				}
-				break
-			}
+		if podutil.HasCondition(&p.Status, gate.ConditionType) {
+			met++
 		}
 	}
 	return fmt.Sprintf("%d/%d", met, len(p.Spec.ReadinessGates))

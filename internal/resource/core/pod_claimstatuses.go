@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // validateClaimStatuses checks which objects stand for the pod's claims.
@@ -61,17 +63,15 @@ func validateExtendedClaimStatus(p *corev1.Pod, path *field.Path) field.ErrorLis
 }
 
 func validateMapped(mapping *corev1.ContainerExtendedResourceRequest, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range containers {
-			if containers[i].Name != mapping.ContainerName {
-				continue
-			}
-			if _, ok := containers[i].Resources.Requests[corev1.ResourceName(mapping.ResourceName)]; ok {
-				return nil
-			}
-			return field.ErrorList{field.Invalid(at.Child("resourceName"), mapping.ResourceName,
-				"must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests")}
+	for c := range podutil.Containers(spec) {
+		if c.Name != mapping.ContainerName {
+			continue
 		}
+		if _, ok := c.Resources.Requests[corev1.ResourceName(mapping.ResourceName)]; ok {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(at.Child("resourceName"), mapping.ResourceName,
+			"must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests")}
 	}
 	return field.ErrorList{field.Invalid(at.Child("containerName"), mapping.ContainerName,
 		"must match the name of an entry in spec.initContainers.name or spec.containers.name")}

@@ -8,6 +8,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -76,7 +77,7 @@ func (r *podRules) validateInitContainers(path *field.Path) field.ErrorList {
 		names[c.Name] = names[c.Name] || c.Name != ""
 		errs = append(errs, r.validateContainerRestartPolicy(c, true, at)...)
 		errs = append(errs, validateHostPorts([]corev1.Container{*c}, path)...)
-		if isSidecar(c) {
+		if podutil.IsSidecar(c) {
 			errs = append(errs, r.validateLifecycle(c.Lifecycle, at.Child("lifecycle"))...)
 			errs = append(errs, validateLivenessProbe(c.LivenessProbe, at.Child("livenessProbe"))...)
 			errs = append(errs, validateReadinessProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)

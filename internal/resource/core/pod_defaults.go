@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	podresource "k8s.io/component-helpers/resource"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource/fill"
 )
 
@@ -24,10 +25,8 @@ func defaultPod(pod *corev1.Pod) {
 	spec := &pod.Spec
 	DefaultPodSpec(spec)
 	fill.Nil(&spec.EnableServiceLinks, true)
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			requestLimits(&containers[i].Resources)
-		}
+	for c := range podutil.Containers(spec) {
+		requestLimits(&c.Resources)
 	}
 	requestPodLimits(spec)
 	if spec.HostNetwork {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -76,7 +77,7 @@ func prepareEphemeralContainers(_ *resource.Request, p, old *corev1.Pod) {
 }
 
 func validateEphemeralContainersUpdate(r *resource.Request, p, old *corev1.Pod) field.ErrorList {
-	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+	if podutil.IsMirror(old) {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
 	path := field.NewPath("spec", "ephemeralContainers")

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/feature"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // podFields are the parts of a pod's spec that belong to features which are
@@ -96,29 +97,8 @@ func DropDisabledPodTemplateFields(features *feature.Set, template, old *corev1.
 	}
 }
 
-// allContainers are the containers of every kind.
-func allContainers(s *corev1.PodSpec) iter.Seq[*corev1.Container] {
-	return func(yield func(*corev1.Container) bool) {
-		for i := range s.InitContainers {
-			if !yield(&s.InitContainers[i]) {
-				return
-			}
-		}
-		for i := range s.Containers {
-			if !yield(&s.Containers[i]) {
-				return
-			}
-		}
-		for i := range s.EphemeralContainers {
-			if !yield((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon)) {
-				return
-			}
-		}
-	}
-}
-
 func anyContainer(s *corev1.PodSpec, is func(*corev1.Container) bool) bool {
-	for c := range allContainers(s) {
+	for c := range podutil.AllContainers(s) {
 		if is(c) {
 			return true
 		}
@@ -132,7 +112,7 @@ func ofContainers(gate string, used func(*corev1.Container) bool, clear func(*co
 		Gate: gate,
 		Used: func(s *corev1.PodSpec) bool { return anyContainer(s, used) },
 		Clear: func(s *corev1.PodSpec) {
-			for c := range allContainers(s) {
+			for c := range podutil.AllContainers(s) {
 				if used(c) {
 					clear(c)
 				}
@@ -240,22 +220,19 @@ func applyAppArmorAnnotations(p *corev1.Pod) {
 	if p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
 	}
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			c := &containers[i]
-			value, ok := p.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
-			if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
-				continue
-			}
-			profile := appArmorProfile(value)
-			if profile == nil || p.Spec.SecurityContext != nil && equal(p.Spec.SecurityContext.AppArmorProfile, profile) {
-				continue
-			}
-			if c.SecurityContext == nil {
-				c.SecurityContext = &corev1.SecurityContext{}
-			}
-			c.SecurityContext.AppArmorProfile = profile
+	for c := range podutil.Containers(&p.Spec) {
+		value, ok := p.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+		if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+			continue
 		}
+		profile := appArmorProfile(value)
+		if profile == nil || p.Spec.SecurityContext != nil && equal(p.Spec.SecurityContext.AppArmorProfile, profile) {
+			continue
+		}
+		if c.SecurityContext == nil {
+			c.SecurityContext = &corev1.SecurityContext{}
+		}
+		c.SecurityContext.AppArmorProfile = profile
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -33,7 +34,7 @@ func copyResources(to, from []corev1.Container) {
 
 func validatePodResize(r *resource.Request, p, old *corev1.Pod) field.ErrorList {
 	spec, nowhere := field.NewPath("spec"), field.NewPath("")
-	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+	if podutil.IsMirror(old) {
 		return field.ErrorList{field.Forbidden(nowhere, "static pods cannot be resized")}
 	}
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
@@ -44,7 +45,7 @@ func validatePodResize(r *resource.Request, p, old *corev1.Pod) field.ErrorList 
 	errs = append(errs, validatePodAnnotationsUpdate(p, old, options)...)
 	fresh := p.DeepCopy()
 	fresh.Status.QOSClass = ""
-	if now, was := QOSClass(fresh), old.Status.QOSClass; was != "" && now != was {
+	if now, was := podutil.QOSClass(fresh), old.Status.QOSClass; was != "" && now != was {
 		errs = append(errs, field.Invalid(spec, now, "Pod QOS Class may not change as a result of resizing"))
 	}
 	for i := range p.Spec.Containers {
@@ -56,7 +57,7 @@ func validatePodResize(r *resource.Request, p, old *corev1.Pod) field.ErrorList 
 		at := spec.Child("initContainers").Index(i).Child("resources")
 		switch {
 		case equal(is.Resources, was.Resources):
-		case isSidecar(is):
+		case podutil.IsSidecar(is):
 			errs = append(errs, validateResized(&is.Resources, &was.Resources, at)...)
 		default:
 			errs = append(errs, field.Forbidden(at, "resources for non-sidecar init containers are immutable"))

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -207,24 +206,6 @@ func TestImagePullPolicyDefault(t *testing.T) {
 		core.DefaultPodSpec(&pod.Spec)
 		if got := pod.Spec.Containers[0].ImagePullPolicy; got != want {
 			t.Errorf("%s: %s, want %s", image, got, want)
-		}
-	}
-}
-
-func TestQOSClass(t *testing.T) {
-	for name, test := range map[string]struct {
-		resources string
-		want      corev1.PodQOSClass
-	}{
-		"nothing":     {"{}", corev1.PodQOSBestEffort},
-		"cpu alone":   {"{limits: {cpu: 1}}", corev1.PodQOSBurstable},
-		"equal":       {"{limits: {cpu: 1, memory: 1Gi}}", corev1.PodQOSGuaranteed},
-		"less wanted": {"{limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 500m}}", corev1.PodQOSBurstable},
-		"other kinds": {"{limits: {ephemeral-storage: 1Gi}}", corev1.PodQOSBestEffort},
-	} {
-		pod := newPod(t, "{containers: [{name: c, image: i, resources: "+test.resources+"}]}")
-		if diff := cmp.Diff(test.want, core.QOSClass(pod)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 )
@@ -90,7 +91,7 @@ status.extendedResourceClaimStatus.resourceClaimName: Required value`,
 					t.Fatal(err)
 				}
 			}
-			old.Status.QOSClass = core.QOSClass(old)
+			old.Status.QOSClass = podutil.QOSClass(old)
 			r := core.Pods()
 			errs := resource.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.Request{Now: noon, Namespace: "default"}, next, old)
 			var got []string

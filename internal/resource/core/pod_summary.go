@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -29,18 +30,18 @@ func summarize(p *corev1.Pod, now time.Time) summary {
 	if p.Status.Reason != "" {
 		s.status = p.Status.Reason
 	}
-	if gated := findCondition(p, corev1.PodScheduled); gated != nil && gated.Reason == corev1.PodReasonSchedulingGated {
+	if gated := podutil.Condition(&p.Status, corev1.PodScheduled); gated != nil && gated.Reason == corev1.PodReasonSchedulingGated {
 		s.status = corev1.PodReasonSchedulingGated
 	}
 	sidecars := map[string]bool{}
 	for i := range p.Spec.InitContainers {
-		if isSidecar(&p.Spec.InitContainers[i]) {
+		if podutil.IsSidecar(&p.Spec.InitContainers[i]) {
 			sidecars[p.Spec.InitContainers[i].Name] = true
 			s.total++
 		}
 	}
 	restarts, last, initializing := s.summarizeInit(p, sidecars)
-	if !initializing || initialized(p) {
+	if !initializing || podutil.HasCondition(&p.Status, corev1.PodInitialized) {
 		sidecarRestarts, sidecarLast := sidecarRestarts(p, sidecars)
 		restarts, last = s.summarizeContainers(p)
 		restarts += sidecarRestarts
@@ -49,7 +50,7 @@ func summarize(p *corev1.Pod, now time.Time) summary {
 	if p.DeletionTimestamp != nil {
 		if p.Status.Reason == nodeLost {
 			s.status = "Unknown"
-		} else if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+		} else if !podutil.IsFinished(p) {
 			s.status = "Terminating"
 		}
 	}
@@ -112,7 +113,7 @@ func (s *summary) summarizeContainers(p *corev1.Pod) (restarts int, last metav1.
 	// Completed containers beside running ones.
 	if s.status == "Completed" && running {
 		s.status = "NotReady"
-		if ready := findCondition(p, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+		if podutil.IsReady(p) {
 			s.status = "Running"
 		}
 	}
@@ -142,24 +143,6 @@ func terminationReason(t *corev1.ContainerStateTerminated) string {
 	default:
 		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 	}
-}
-
-func initialized(p *corev1.Pod) bool {
-	c := findCondition(p, corev1.PodInitialized)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-func findCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == kind {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func isSidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func later(a, b metav1.Time) metav1.Time {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 )
@@ -42,7 +43,7 @@ func TestPodUpdates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next := storedPod(t, test.old), storedPod(t, test.next)
-			old.Status.QOSClass = core.QOSClass(old)
+			old.Status.QOSClass = podutil.QOSClass(old)
 			r := core.Pods()
 			request := &resource.Request{Now: noon, Namespace: "default"}
 			errs := resource.BeforeUpdate(r, request, next, old)

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -85,16 +86,14 @@ func mountToken(spec *corev1.PodSpec) {
 		return
 	}
 	needed := false
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			mounted := false
-			for _, m := range containers[i].VolumeMounts {
-				mounted = mounted || m.MountPath == where
-			}
-			if !mounted {
-				needed = true
-				containers[i].VolumeMounts = append(containers[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: where})
-			}
+	for c := range podutil.Containers(spec) {
+		mounted := false
+		for _, m := range c.VolumeMounts {
+			mounted = mounted || m.MountPath == where
+		}
+		if !mounted {
+			needed = true
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: where})
 		}
 	}
 	if !needed {

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const (
@@ -66,15 +68,7 @@ func NewPod(pod *v1.Pod) *Pod {
 		},
 	})
 	p.NonZeroCPU, p.NonZeroMemory = floor.Cpu().MilliValue(), floor.Memory().Value()
-	for _, containers := range [][]v1.Container{pod.Spec.Containers, restartable(pod.Spec.InitContainers)} {
-		for i := range containers {
-			for _, port := range containers[i].Ports {
-				if port.HostPort > 0 {
-					p.Ports = append(p.Ports, hostPort(port))
-				}
-			}
-		}
-	}
+	p.Ports = hostPorts(&pod.Spec)
 	if a := pod.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
 			p.RequiredAffinity = required(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
@@ -88,6 +82,26 @@ func NewPod(pod *v1.Pod) *Pod {
 	return p
 }
 
+// hostPorts are the host ports of all containers that run as long as the pod.
+func hostPorts(s *v1.PodSpec) (ports []HostPort) {
+	add := func(c *v1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				ports = append(ports, hostPort(port))
+			}
+		}
+	}
+	for i := range s.Containers {
+		add(&s.Containers[i])
+	}
+	for i := range s.InitContainers {
+		if podutil.IsSidecar(&s.InitContainers[i]) {
+			add(&s.InitContainers[i])
+		}
+	}
+	return ports
+}
+
 func hostPort(port v1.ContainerPort) HostPort {
 	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
 	if h.IP == "" {
@@ -97,16 +111,6 @@ func hostPort(port v1.ContainerPort) HostPort {
 		h.Protocol = v1.ProtocolTCP
 	}
 	return h
-}
-
-func restartable(containers []v1.Container) []v1.Container {
-	var out []v1.Container
-	for _, c := range containers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 func required(pod *v1.Pod, terms []v1.PodAffinityTerm) []AffinityTerm {

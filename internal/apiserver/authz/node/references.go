@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // relations finds out what a node needs for its pods. It follows the objects
@@ -46,7 +47,7 @@ const (
 func (r *relations) any(node, namespace string, condition func(*corev1.Pod) bool) bool {
 	onNode := func(p *corev1.Pod) bool { return p.Spec.NodeName == node }
 	for p := range r.pods.Where(objects.PodNodeNameField, node, onNode) {
-		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		if podutil.IsMirror(p) {
 			continue
 		}
 		if (namespace == "" || p.Namespace == namespace) && condition(p) {
@@ -273,15 +274,8 @@ func containersName(p *corev1.Pod, k kind, name string) bool {
 		}
 		return false
 	}
-	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if in(list[i].Env, list[i].EnvFrom) {
-				return true
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if c := &p.Spec.EphemeralContainers[i]; in(c.Env, c.EnvFrom) {
+	for c := range podutil.AllContainers(&p.Spec) {
+		if in(c.Env, c.EnvFrom) {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -33,10 +34,8 @@ func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, _ []*framewo
 		return nil, nil
 	}
 	var names []string
-	for _, containers := range [][]v1.Container{pod.Pod.Spec.InitContainers, pod.Pod.Spec.Containers} {
-		for i := range containers {
-			names = append(names, normalized(containers[i].Image))
-		}
+	for c := range podutil.Containers(&pod.Pod.Spec) {
+		names = append(names, normalized(c.Image))
 	}
 	ceiling := int64(perContainer) * int64(len(names))
 	return func(n *framework.Node) int64 {

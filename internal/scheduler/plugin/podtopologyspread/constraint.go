@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -69,21 +69,12 @@ func (c *constraint) counted(pod *framework.Pod, affinity *nodeaffinity.Required
 	}
 	if c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
 		for i := range n.Node.Spec.Taints {
-			if taint := &n.Node.Spec.Taints[i]; taint.Effect != v1.TaintEffectPreferNoSchedule && !tolerated(pod.Pod, taint) {
+			if taint := &n.Node.Spec.Taints[i]; taint.Effect != v1.TaintEffectPreferNoSchedule && !podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-func tolerated(pod *v1.Pod, taint *v1.Taint) bool {
-	for i := range pod.Spec.Tolerations {
-		if pod.Spec.Tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
-			return true
-		}
-	}
-	return false
 }
 
 // tally counts the pods that the constraint speaks of, node by node.

@@ -4,8 +4,8 @@ package tainttoleration
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -23,7 +23,7 @@ func (Plugin) Filter(pod *framework.Pod, _ *framework.Cluster) framework.NodeFil
 	return func(n *framework.Node) *framework.Failure {
 		for i := range n.Node.Spec.Taints {
 			taint := &n.Node.Spec.Taints[i]
-			if taint.Effect == v1.TaintEffectPreferNoSchedule || tolerated(pod.Pod, taint) {
+			if taint.Effect == v1.TaintEffectPreferNoSchedule || podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
 				continue
 			}
 			return &framework.Failure{
@@ -42,20 +42,11 @@ func (Plugin) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.Nod
 		var count int64
 		for i := range n.Node.Spec.Taints {
 			taint := &n.Node.Spec.Taints[i]
-			if taint.Effect == v1.TaintEffectPreferNoSchedule && !tolerated(pod.Pod, taint) {
+			if taint.Effect == v1.TaintEffectPreferNoSchedule && !podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
 				count++
 			}
 		}
 		return count
 	}
 	return rate, func(r []int64) { framework.NormalizeByMax(r, true) }
-}
-
-func tolerated(pod *v1.Pod, taint *v1.Taint) bool {
-	for i := range pod.Spec.Tolerations {
-		if pod.Spec.Tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
-			return true
-		}
-	}
-	return false
 }
