@@ -9,7 +9,7 @@ import (
 
 func TestPressure(t *testing.T) {
 	memory, disk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
-	priority := int32(critical)
+	priority := int32(2_000_000_000)
 	tolerant := &v1.Pod{Spec: v1.PodSpec{Tolerations: []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists}}}}
 	for name, test := range map[string]struct {
 		pod        *v1.Pod
