@@ -20,10 +20,13 @@ import (
 func serveKnown(t *testing.T, most limits) string {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		who := &user.DefaultInfo{Name: strings.TrimPrefix(r.URL.Path, "/")}
-		if who.Name == "admin" {
+		switch who.Name {
+		case "admin":
 			who.Groups = []string{user.SystemPrivilegedGroup}
+		case "server":
+			who.Groups = []string{"servers"}
 		}
-		if who.Name != "" && !Known(r.Context(), who) {
+		if who.Name != "" && !Known(r.Context(), who, "servers") {
 			w.Header().Set("Connection", "close")
 			http.Error(w, TooMany, http.StatusTooManyRequests)
 		}
@@ -46,7 +49,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 		t.Errorf("one connection too many: %v", err)
 	}
 	closed(t, "one connection too many", sixth)
-	for _, who := range []string{"/other", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin"} {
+	for _, who := range []string{"/other", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin", "/server", "/server", "/server", "/server", "/server", "/server"} {
 		if err := ask(dial(t, address), who); err != nil {
 			t.Errorf("%s: %v", who, err)
 		}
