@@ -404,8 +404,10 @@ func whole(image string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// Prune forgets images that are gone, unless they came after the given time.
+// Prune forgets images that are gone, unless they came after the given time,
+// as far as records tell it: in whole seconds.
 func (r *Records) Prune(images []*runtimeapi.Image, before time.Time) error {
+	before = before.Truncate(time.Second)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	there := map[string]bool{}

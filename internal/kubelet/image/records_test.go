@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -232,4 +233,27 @@ func TestPreloadedImagePulledByAnotherName(t *testing.T) {
 	if names, _ := d.files.ReadDir("/var/lib/kubelet/image_manager/preloaded"); len(names) > 0 {
 		t.Errorf("names of an image that is gone are kept: %v", names)
 	}
+}
+
+// A record that is as young as the list of images is kept, though it tells
+// the time in whole seconds: without it the image would be everybody's.
+func TestPruneKeepsWhatWasPulledMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Records{FS: &files.Memory{}, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
+		time.Sleep(700 * time.Millisecond)
+		listed := time.Now()
+		if err := r.Begin("example.com/private:1"); err != nil {
+			t.Fatal(err)
+		}
+		secret := &kubeletconfig.ImagePullSecret{UID: "u", Namespace: "a", Name: "s", CredentialHash: "h"}
+		if err := r.Pulled("example.com/private:1", &runtimeapi.Image{Id: "sha256:1"}, secret); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Prune(nil, listed); err != nil {
+			t.Fatal(err)
+		}
+		if allowed, err := r.Allows("example.com/private:1", "sha256:1", nil); allowed || err != nil {
+			t.Errorf("without the secret: allowed %t, %v", allowed, err)
+		}
+	})
 }
