@@ -387,6 +387,45 @@ func TestStaticPodHasMirror(t *testing.T) {
 	})
 }
 
+// A manifest that comes back while its pod still ends starts the pod again:
+// people restart static pods that way.
+func TestStaticPodComesBackWhileItEnds(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{IgnoreStop: true} }
+		const path = "/etc/kubernetes/manifests/web.yaml"
+		const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {terminationGracePeriodSeconds: 60, containers: [{name: main, image: 'example.com/app:1'}]}\n"
+		write := func() {
+			if err := b.files.WriteFile(path, []byte(manifest), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.files.MkdirAll("/etc/kubernetes/manifests", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write()
+		b.after(25 * time.Second)
+		before := b.containers()
+		if len(before) != 1 {
+			t.Fatalf("containers %v, want one", before)
+		}
+		if err := b.files.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		b.after(25 * time.Second) // the folder is looked at every 20 s
+		if got := b.containers(); !slices.Equal(got, before) {
+			t.Fatalf("containers %v while the pod ends, want %v", got, before)
+		}
+		write()
+		b.after(2 * time.Minute)
+		if got := b.containers(); len(got) != 1 || slices.Equal(got, before) {
+			t.Errorf("containers %v, want a new one in the place of %v", got, before)
+		}
+		if p := b.get("web-alpha"); p == nil || p.Status.Phase != v1.PodRunning {
+			t.Errorf("mirror %+v, want a running pod", p)
+		}
+	})
+}
+
 func TestNodeIsRegistered(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		b.after(time.Second)

@@ -63,8 +63,12 @@ func (k *Kubelet) loop(ctx context.Context) {
 			k.contained(ctx, "updates", func() { k.update(ctx, u, launch) })
 		case uid := <-ended:
 			k.mu.Lock()
+			back := k.workers[uid].back
 			delete(k.workers, uid)
 			k.mu.Unlock()
+			if back != nil {
+				k.contained(ctx, "updates", func() { k.update(ctx, *back, launch) })
+			}
 		case s := <-k.lost:
 			// A pod that no source knows is ended as if it had been deleted.
 			if len(waiting) == 0 && k.worker(s.UID) == nil {
@@ -103,6 +107,7 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 			k.writer.Forget(pod.UID)
 		}
 		if w != nil {
+			w.back = nil
 			w.forget()
 		}
 		return
@@ -111,6 +116,11 @@ func (k *Kubelet) update(ctx context.Context, u source.Update, launch func(*work
 		k.writer.Known(pod)
 	}
 	if w != nil {
+		if w.request().removed {
+			// The manifest of a static pod that is still ending is back.
+			w.back = &u
+			return
+		}
 		w.set(pod)
 		return
 	}

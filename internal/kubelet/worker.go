@@ -35,10 +35,11 @@ type worker struct {
 
 	mu        sync.Mutex // guards what follows
 	pod       *v1.Pod
-	removed   bool          // the source no longer has the pod
-	failed    *status.Cause // why the pod must end as Failed
-	rejected  bool          // failed is why the node did not take it; set before run
-	grace     *int64        // overrides the pod's grace period, for evictions
+	removed   bool           // the source no longer has the pod
+	failed    *status.Cause  // why the pod must end as Failed
+	back      *source.Update // of the pod after its removal; the loop's own
+	rejected  bool           // failed is why the node did not take it; set before run
+	grace     *int64         // overrides the pod's grace period, for evictions
 	target    *v1.PodCondition
 	ended     bool
 	observed  *cri.Pod
