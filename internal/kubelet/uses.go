@@ -35,7 +35,8 @@ func (k *Kubelet) uses(ctx context.Context) *uses {
 	return u
 }
 
-// disk is what a pod takes up of the node's disk.
+// disk is what a pod takes up of the node's disk. What cannot be counted to
+// its end counts as far as it was.
 func (u *uses) disk(pod *v1.Pod) *evict.Disk {
 	d := &evict.Disk{Containers: map[string]int64{}, Volumes: map[string]int64{}}
 	for _, s := range u.stats[string(pod.UID)] {
@@ -44,17 +45,25 @@ func (u *uses) disk(pod *v1.Pod) *evict.Disk {
 	logs := spec.PodLogDirectory(u.k.config.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID))
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
-		bytes, _, _ := u.k.config.Files.Usage(filepath.Join(logs, name)) // with an error: what was counted
-		d.Containers[name] += bytes
+		d.Containers[name] += u.count(d, filepath.Join(logs, name))
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
 			continue
 		}
-		d.Volumes[v.Name], _, _ = u.k.config.Files.Usage(u.k.volumes.EmptyDir(pod.UID, v.Name))
+		d.Volumes[v.Name] = u.count(d, u.k.volumes.EmptyDir(pod.UID, v.Name))
 	}
 	return d
+}
+
+// count returns the bytes of a tree, and notes in d if there may be more.
+func (u *uses) count(d *evict.Disk, path string) int64 {
+	bytes, _, err := u.k.config.Files.Usage(path)
+	if err != nil {
+		d.Uncounted = err
+	}
+	return bytes
 }
 
 // candidate is what the pod uses of a resource that is short.
@@ -75,13 +84,13 @@ func (u *uses) candidate(pod *v1.Pod, name v1.ResourceName) evict.Candidate {
 			c.Used = int64(usage.Processes)
 		}
 	case evict.Inodes:
-		_, c.Used, _ = u.k.config.Files.Usage(u.k.volumes.PodDir(pod.UID))
+		_, c.Used, c.Uncounted = u.k.config.Files.Usage(u.k.volumes.PodDir(pod.UID))
 		for _, s := range u.stats[string(pod.UID)] {
 			c.Used += int64(s.GetWritableLayer().GetInodesUsed().GetValue())
 		}
 	default:
 		disk := u.disk(pod)
-		c.Used, c.Containers = disk.Total(), disk.Containers
+		c.Used, c.Containers, c.Uncounted = disk.Total(), disk.Containers, disk.Uncounted
 	}
 	return c
 }

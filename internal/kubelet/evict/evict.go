@@ -4,6 +4,7 @@ package evict
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -226,12 +227,18 @@ type Candidate struct {
 	Pod        *v1.Pod
 	Used       int64
 	Containers map[string]int64 // of Used, where it is known by container
+	Uncounted  error            // why it may use more than Used; nil if it does not
 }
 
 // Rank orders candidates by who goes first: those that use more than they
-// asked for, then by lower priority, then by how far they are above their request.
+// asked for, then by lower priority, then by how far they are above their
+// request. A pod whose use cannot be counted counts as using everything: it
+// made the files that hide the rest.
 func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
 	excess := func(c Candidate) int64 {
+		if c.Uncounted != nil {
+			return math.MaxInt64
+		}
 		requests := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})
 		q := requests[name]
 		return c.Used - q.Value()

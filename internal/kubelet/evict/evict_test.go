@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -74,6 +75,11 @@ func TestRank(t *testing.T) {
 	}
 	if got != "dcba" {
 		t.Errorf("order %s, want dcba", got)
+	}
+	hiding := candidate("hiding", 0, "100", 1)
+	hiding.Uncounted = errors.New("more than was counted")
+	if first := Rank([]Candidate{candidate("large", 0, "100", 1<<40), hiding}, v1.ResourceMemory)[0].Pod.Name; first != "hiding" {
+		t.Errorf("%s goes first, not the pod that hides what it uses", first)
 	}
 }
 

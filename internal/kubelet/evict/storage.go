@@ -13,6 +13,7 @@ import (
 type Disk struct {
 	Containers map[string]int64 // writable layer and logs, by container
 	Volumes    map[string]int64 // empty directories that are not in memory, by volume
+	Uncounted  error            // why it may be more than that; nil if it is not
 }
 
 // Total is all of it.

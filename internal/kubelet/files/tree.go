@@ -29,10 +29,7 @@ const (
 	dotDot   = ".."
 )
 
-var (
-	errDeep    = fmt.Errorf("more than %d directories inside one another", maxDepth)
-	errChanged = errors.New("a directory was moved while it was read")
-)
+var errChanged = errors.New("a directory was moved while it was read")
 
 // treeEntry is one file or directory that a walk has come to.
 type treeEntry struct {
@@ -49,7 +46,9 @@ func beneath(flags uint64) *unix.OpenHow {
 }
 
 // walk calls visit for everything below root, a directory before what is in it.
-func walk(root string, visit func(e *treeEntry) error) error {
+// What is more than deepest directories down is left out: the error says so
+// when everything else has been visited.
+func walk(root string, deepest int, visit func(e *treeEntry) error) error {
 	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: root, Err: err}
@@ -64,6 +63,7 @@ func walk(root string, visit func(e *treeEntry) error) error {
 		return err
 	}
 	var above []level
+	var tooDeep error
 	cookie := int64(0)
 	for {
 		child, next, err := list(dir, cookie, visit)
@@ -72,7 +72,7 @@ func walk(root string, visit func(e *treeEntry) error) error {
 		}
 		if child == "" {
 			if len(above) == 0 {
-				return nil
+				return tooDeep
 			}
 			parent, err := unix.Openat(dir, dotDot, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			if err != nil {
@@ -92,8 +92,9 @@ func walk(root string, visit func(e *treeEntry) error) error {
 			cookie = back.cookie
 			continue
 		}
-		if len(above) == maxDepth {
-			return errDeep
+		if len(above) == deepest {
+			tooDeep, cookie = fmt.Errorf("more than %d directories inside one another", deepest), next
+			continue
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(dir, &st); err != nil {
@@ -120,6 +121,9 @@ func list(dir int, cookie int64, visit func(e *treeEntry) error) (child string, 
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := unix.Getdents(dir, buffer)
+		if errors.Is(err, unix.ENOENT) {
+			return "", 0, nil // the directory was removed
+		}
 		if err != nil || n == 0 {
 			return "", 0, err
 		}
@@ -148,33 +152,42 @@ func list(dir int, cookie int64, visit func(e *treeEntry) error) (child string, 
 	}
 }
 
-// usageTime bounds how long one tree is counted.
-const usageTime = 5 * time.Second
+// usageTime bounds how long one tree is counted, usageTries how often when its
+// directories are moved meanwhile.
+const (
+	usageTime  = 5 * time.Second
+	usageTries = 3
+)
 
-// Usage implements FS. Files that vanish meanwhile are not counted.
-func (OS) Usage(path string) (bytes, inodes int64, err error) {
-	count := func(st *unix.Stat_t) {
-		inodes++
-		bytes += st.Blocks * 512
-	}
+// Usage implements FS. Files that vanish meanwhile are not counted. With an
+// error the tree holds at least what was counted.
+func (OS) Usage(path string) (bytes, inodes int64, err error) { return usage(path, maxDepth) }
+
+func usage(path string, deepest int) (bytes, inodes int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
 	} else if err != nil {
 		return 0, 0, &fs.PathError{Op: "lstat", Path: path, Err: err}
 	}
-	count(&st)
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return bytes, inodes, nil
+		return st.Blocks * 512, 1, nil
 	}
 	end := time.Now().Add(usageTime)
-	err = walk(path, func(e *treeEntry) error {
-		count(&e.stat)
-		if inodes%1024 == 0 && time.Now().After(end) {
-			return fmt.Errorf("counting %s takes longer than %v", path, usageTime)
+	for range usageTries {
+		counted, found := st.Blocks*512, int64(1)
+		err = walk(path, deepest, func(e *treeEntry) error {
+			counted += e.stat.Blocks * 512
+			if found++; found%1024 == 0 && time.Now().After(end) {
+				return fmt.Errorf("counting %s takes longer than %v", path, usageTime)
+			}
+			return nil
+		})
+		bytes, inodes = max(bytes, counted), max(inodes, found)
+		if !errors.Is(err, errChanged) {
+			break
 		}
-		return nil
-	})
+	}
 	return bytes, inodes, err
 }
 
@@ -187,7 +200,7 @@ func (OS) Share(root string, gid int, readOnly bool) error {
 	if err := share(fd, gid, readOnly); err != nil {
 		return err
 	}
-	return walk(root, func(e *treeEntry) error {
+	return walk(root, maxDepth, func(e *treeEntry) error {
 		fd, err := openat2(e.dir, e.name, beneath(unix.O_PATH))
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
 			return nil // gone, a link, or a mount
