@@ -28,11 +28,18 @@ const (
 	getPatience = 10 * time.Second
 )
 
-// attackTries is how often an attack is tried whose figure is too high. What
-// else the machine does can only make the others slower, so that the best
-// figure is the nearest to what the attack alone does to them; what is due to
-// the attack is there every time.
-const attackTries = 3
+const (
+	// attackTries is how often an attack is tried whose figure is too high.
+	// What else the machine does can only make the others slower, so that the
+	// best figure is the nearest to what the attack alone does to them; what
+	// is due to the attack is there every time.
+	attackTries = 3
+	// After a try that is too slow the same gets are timed for calmTime
+	// without an attack. On a machine so busy that they miss the bar
+	// themselves, an attack may make them this many times slower.
+	calmTime   = 2 * time.Second
+	calmFactor = 3
+)
 
 // meanwhile runs an attack while somebody else, with a connection and a
 // service account of his own, reads one ConfigMap again and again. It fails
@@ -65,18 +72,38 @@ func (c *cluster) meanwhile(t *testing.T, attack func(ctx context.Context)) {
 			t.Errorf("another's plain get failed during the attack: %v\n%s", err, c.log())
 			break
 		}
-		slices.Sort(took)
-		p99 := took[len(took)*99/100]
+		p99 := percentile99(took)
 		if p99 <= getBar {
 			figures = nil
 			break
 		}
-		figures = append(figures, fmt.Sprintf("%v (%d gets, median %v, longest %v)", p99, len(took), took[len(took)/2], took[len(took)-1]))
+		calm, err := besideOthers(get, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, calmTime)
+			defer cancel()
+			<-ctx.Done()
+		})
+		if err != nil {
+			t.Errorf("another's plain get failed after the attack: %v\n%s", err, c.log())
+			break
+		}
+		if alone := percentile99(calm); alone > getBar && p99 <= calmFactor*alone {
+			t.Logf("99 of 100 plain gets took up to %v during the attack, and %v without it: the machine is too busy for the bar", p99, alone)
+			figures = nil
+			break
+		}
+		figures = append(figures, fmt.Sprintf("%v (%d gets, median %v, longest %v; %v without the attack)",
+			p99, len(took), took[len(took)/2], took[len(took)-1], percentile99(calm)))
 	}
 	if len(figures) > 0 {
 		t.Errorf("99 of 100 plain gets took up to %s during the attack, want %v at most", strings.Join(figures, ", then "), getBar)
 	}
 	c.unharmed(t)
+}
+
+// percentile99 sorts durations and returns what 99 of 100 of them do not exceed.
+func percentile99(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)*99/100]
 }
 
 // besideOthers runs an attack once and returns how long each get took that
