@@ -237,18 +237,15 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	}
 	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.NodeName))
 	began := time.Now().Truncate(time.Second) // what a former kubelet reported does not count; the API has whole seconds
-	var configured []string
+	podCIDRs := make(chan []string, 1)
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
-		if n.network != nil && len(nd.Spec.PodCIDRs) > 0 && !slices.Equal(configured, nd.Spec.PodCIDRs) {
-			err := n.network.Configure(nd.Spec.PodCIDRs)
-			supervise.Report(ctx, "PodNetwork", err)
-			if err != nil {
-				klog.FromContext(ctx).Error(err, "Setting up the pod network failed; it is tried again with the node's next status")
-			} else {
-				configured = nd.Spec.PodCIDRs
-				n.options.Progress("pod network is " + strings.Join(configured, ", "))
+		if len(nd.Spec.PodCIDRs) > 0 {
+			select {
+			case <-podCIDRs: // former ones that nobody has taken
+			default:
 			}
+			podCIDRs <- nd.Spec.PodCIDRs
 		}
 		for _, c := range nd.Status.Conditions {
 			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
@@ -264,6 +261,54 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	}); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	return nil
+	if n.network == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return n.keepNetwork(ctx, podCIDRs)
+}
+
+// networkPeriod is how often the pod network is compared with what it should
+// be: others on the machine flush nftables and remove interfaces.
+const networkPeriod = 3 * time.Second
+
+// keepNetwork sets the pod network up for the newest pod CIDRs, and again when
+// something of it is gone, until ctx ends.
+func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error {
+	log := klog.FromContext(ctx)
+	check := time.NewTicker(networkPeriod)
+	defer check.Stop()
+	var wanted, configured []string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case wanted = <-podCIDRs:
+			if slices.Equal(wanted, configured) {
+				continue
+			}
+		case <-check.C:
+			if wanted == nil {
+				continue
+			}
+			if configured != nil {
+				missing, err := n.network.Missing(wanted)
+				if err == nil && missing == "" {
+					continue
+				}
+				log.Error(err, "The pod network is not as it was set up; setting it up again", "missing", missing)
+			}
+		}
+		err := n.network.Configure(wanted)
+		supervise.Report(ctx, "PodNetwork", err)
+		if err != nil {
+			log.Error(err, "Setting the pod network up failed, will try again", "in", networkPeriod)
+			configured = nil
+			continue
+		}
+		if !slices.Equal(wanted, configured) {
+			n.options.Progress("pod network is " + strings.Join(wanted, ", "))
+		}
+		configured = wanted
+	}
 }

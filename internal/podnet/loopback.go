@@ -21,9 +21,18 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 // themselves is dropped by guardLoopback.
 func (n *Network) routeLoopback() error {
 	name := Bridge(n.config.Name)
-	err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.config.MTU}})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.config.MTU}}
+	switch err := netlink.LinkAdd(bridge); {
+	case errors.Is(err, fs.ErrExist):
+	case err != nil:
 		return fmt.Errorf("making bridge %s: %w", name, err)
+	default:
+		if err := n.attach(bridge); err != nil {
+			return fmt.Errorf("putting the interfaces of running pods onto bridge %s: %w", name, err)
+		}
+		if err := netlink.LinkSetUp(bridge); err != nil {
+			return fmt.Errorf("setting bridge %s up: %w", name, err)
+		}
 	}
 	path := filepath.Join("/proc/sys/net/ipv4/conf", name, "route_localnet")
 	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
@@ -32,13 +41,15 @@ func (n *Network) routeLoopback() error {
 	return nil
 }
 
+const loopbackChain = "prerouting"
+
 // guardLoopback adds the chain that keeps pods away from what listens on the
 // node's loopback interface (CVE-2020-8558):
 //
 //	iifname BRIDGE ip daddr 127.0.0.0/8 drop
 func (n *Network) guardLoopback(conn *nftables.Conn, t *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter,
+		Name: loopbackChain, Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw,
 	})
 	rule := []expr.Any{

@@ -12,6 +12,8 @@ func table(name string) *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyINet, Name: "coracle-podnet-" + name}
 }
 
+const masqueradeChain = "postrouting"
+
 // masquerade replaces the table, in one transaction, by one that gives what
 // the node's pods send out of the cluster the node's address:
 //
@@ -28,13 +30,10 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn.DelTable(t)
 	t = conn.AddTable(table(n.config.Name))
 	n.guardLoopback(conn, t)
-	cluster := n.config.ClusterCIDRs
-	if len(cluster) == 0 {
-		cluster = podCIDRs
-	}
+	cluster := n.cluster(podCIDRs)
 	n.guardNeighbours(conn, t, cluster)
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
+		Name: masqueradeChain, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
 	for _, p := range podCIDRs {

@@ -10,6 +10,8 @@ import (
 // bridgePrefix begins the names of the bridges of all clusters on a machine.
 const bridgePrefix = "cor-"
 
+const neighbourChain = "forward"
+
 // guardNeighbours adds the chain that keeps the pods of this machine's other
 // clusters out, which the kernel would route here:
 //
@@ -18,7 +20,7 @@ const bridgePrefix = "cor-"
 // What is published on the node's addresses, as node ports are, stays open.
 func (n *Network) guardNeighbours(conn *nftables.Conn, t *nftables.Table, pods []netip.Prefix) {
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "forward", Table: t, Type: nftables.ChainTypeFilter,
+		Name: neighbourChain, Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
 	for _, p := range append(append([]netip.Prefix(nil), pods...), n.config.ServiceCIDRs...) {

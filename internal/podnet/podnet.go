@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
@@ -63,16 +62,9 @@ func Bridge(name string) string {
 // idempotent. The CNI configuration is written last: once the runtime sees
 // it, pods may start.
 func (n *Network) Configure(podCIDRs []string) error {
-	var prefixes []netip.Prefix
-	for _, s := range podCIDRs {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return fmt.Errorf("pod CIDR %q: %w", s, err)
-		}
-		prefixes = append(prefixes, p.Masked())
-	}
-	if len(prefixes) == 0 {
-		return errors.New("the node has no pod CIDR")
+	prefixes, err := parse(podCIDRs)
+	if err != nil {
+		return err
 	}
 	if err := setKernel(prefixes); err != nil {
 		return err
@@ -80,7 +72,7 @@ func (n *Network) Configure(podCIDRs []string) error {
 	if err := n.masquerade(prefixes); err != nil {
 		return fmt.Errorf("masquerading of the pods' traffic: %w", err)
 	}
-	if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+	if hasIPv4(prefixes) {
 		if err := n.routeLoopback(); err != nil {
 			return err
 		}
@@ -90,6 +82,29 @@ func (n *Network) Configure(podCIDRs []string) error {
 		return err
 	}
 	return writeFile(n.confFile(), content)
+}
+
+func parse(podCIDRs []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, s := range podCIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("pod CIDR %q: %w", s, err)
+		}
+		prefixes = append(prefixes, p.Masked())
+	}
+	if len(prefixes) == 0 {
+		return nil, errors.New("the node has no pod CIDR")
+	}
+	return prefixes, nil
+}
+
+// cluster is the ranges of all pods of the cluster, as far as they are known.
+func (n *Network) cluster(podCIDRs []netip.Prefix) []netip.Prefix {
+	if len(n.config.ClusterCIDRs) == 0 {
+		return podCIDRs
+	}
+	return n.config.ClusterCIDRs
 }
 
 func (n *Network) confFile() string { return filepath.Join(n.config.CNIConfDir, "10-coracle.conflist") }
@@ -130,20 +145,24 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 	}, "", "  ")
 }
 
+// kernelSettings are the files of the settings that must be 1.
+func kernelSettings(podCIDRs []netip.Prefix) []string {
+	settings := []string{"/proc/sys/net/bridge/bridge-nf-call-iptables"}
+	for _, p := range podCIDRs {
+		if p.Addr().Is4() {
+			settings = append(settings, "/proc/sys/net/ipv4/ip_forward")
+		} else {
+			settings = append(settings, "/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+		}
+	}
+	return settings
+}
+
 // setKernel switches on forwarding, and netfilter for bridged packets: a pod
 // that answers a pod of the same bridge sends past the routing code, where
 // the Service address would not be put back into the answer.
 func setKernel(podCIDRs []netip.Prefix) error {
-	settings := []string{"net/bridge/bridge-nf-call-iptables"}
-	for _, p := range podCIDRs {
-		if p.Addr().Is4() {
-			settings = append(settings, "net/ipv4/ip_forward")
-		} else {
-			settings = append(settings, "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables")
-		}
-	}
-	for _, s := range settings {
-		path := filepath.Join("/proc/sys", s)
+	for _, path := range kernelSettings(podCIDRs) {
 		err := os.WriteFile(path, []byte("1"), 0o644)
 		if errors.Is(err, fs.ErrNotExist) && filepath.Base(filepath.Dir(path)) == "bridge" {
 			if output, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {

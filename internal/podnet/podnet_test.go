@@ -62,9 +62,14 @@ func TestConfigureRefusesWhatIsNoCIDR(t *testing.T) {
 	}
 }
 
-// TestConfigureAndRemove works in a network namespace of its own, on a thread
-// that ends with the test.
 func TestConfigureAndRemove(t *testing.T) {
+	inNamespace(t, func() { configureAndRemove(t) })
+}
+
+// inNamespace calls f in a network namespace of its own, on a thread that ends
+// with it.
+func inNamespace(t *testing.T, f func()) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root for a network namespace")
 	}
@@ -78,9 +83,73 @@ func TestConfigureAndRemove(t *testing.T) {
 			return
 		}
 		defer func() { _ = ns.Close() }()
-		configureAndRemove(t)
+		f()
 	}()
 	<-done
+}
+
+// comesBack takes away what the network is made of, part by part.
+func comesBack(t *testing.T, n *Network) {
+	conn, err := nftables.New()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	podCIDRs := []string{"10.244.3.0/24"}
+	if err := n.Configure(podCIDRs); err != nil {
+		t.Error(err)
+		return
+	}
+	for part, remove := range map[string]func() error{
+		"":                                func() error { return nil },
+		"nftables table coracle-podnet-t": func() error { conn.DelTable(table("t")); return conn.Flush() },
+		"bridge cor-t":                    func() error { return removeBridge("cor-t") },
+		n.confFile():                      func() error { return os.Remove(n.confFile()) },
+		"/proc/sys/net/ipv4/ip_forward = 1": func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0o644)
+		},
+	} {
+		if err := remove(); err != nil {
+			t.Errorf("%s: %v", part, err)
+		}
+		if missing, err := n.Missing(podCIDRs); missing != part || err != nil {
+			t.Errorf("missing is %q, %v; want %q", missing, err, part)
+		}
+		if err := n.Configure(podCIDRs); err != nil {
+			t.Errorf("%s: %v", part, err)
+		}
+		if missing, err := n.Missing(podCIDRs); missing != "" || err != nil {
+			t.Errorf("%s: missing is %q after it was set up again, %v", part, missing, err)
+		}
+	}
+}
+
+// A running pod is on its bridge again after somebody removed that.
+func TestPodsGetTheirBridgeBack(t *testing.T) {
+	inNamespace(t, func() {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cor-t"}}
+		port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth1"}, PeerName: "eth0"}
+		for _, link := range []netlink.Link{bridge, port} {
+			if err := netlink.LinkAdd(link); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		noted := `{"kind": "cniCacheV1", "result": {"cniVersion": "1.0.0",
+			"interfaces": [{"name": "cor-t", "mac": "5e:e9"}, {"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/x"}, {"name": "gone"}],
+			"ips": [{"address": "10.244.3.7/24", "gateway": "10.244.3.1", "interface": 2}]}}`
+		if err := reattach(bridge, []byte(noted)); err != nil {
+			t.Error(err)
+		}
+		found, err := netlink.LinkByName("veth1")
+		if err != nil || found.Attrs().MasterIndex != bridge.Attrs().Index {
+			t.Errorf("the pod's interface is not on the bridge: %+v, %v", found, err)
+		}
+		addresses, err := netlink.AddrList(bridge, netlink.FAMILY_V4)
+		if err != nil || len(addresses) != 1 || addresses[0].IPNet.String() != "10.244.3.1/24" {
+			t.Errorf("addresses of the bridge %v, %v; want 10.244.3.1/24", addresses, err)
+		}
+	})
 }
 
 func configureAndRemove(t *testing.T) {
@@ -97,6 +166,7 @@ func configureAndRemove(t *testing.T) {
 			return
 		}
 	}
+	comesBack(t, n)
 	bridge, err := netlink.LinkByName(Bridge("t"))
 	if err != nil {
 		t.Error(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
-// Remove takes away the configuration, the leases, the bridge with the pods'
+// Remove takes away the configuration, the leases, the CNI library's notes on
+// its pods, the bridge with the pods'
 // interfaces on it, and the nftables table. It may be repeated. The kernel
 // settings stay: others on the machine may rely on them by now.
 func (n *Network) Remove() error {
@@ -23,12 +24,21 @@ func (n *Network) Remove() error {
 	if err := n.removeTable(); err != nil {
 		return fmt.Errorf("removing nftables table %s: %w", table(n.config.Name).Name, err)
 	}
+	results, err := n.results()
+	if err != nil {
+		return err
+	}
+	for _, path := range results {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
 	return tree.Remove(n.config.LeaseDir)
 }
 
 func removeBridge(name string) error {
 	bridge, err := netlink.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+	if isMissing(err) {
 		return nil
 	}
 	if err != nil {

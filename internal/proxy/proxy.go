@@ -68,7 +68,7 @@ type Proxy struct {
 // New returns a proxy; Run does the work.
 func New(config Config) *Proxy {
 	if config.CheckPeriod == 0 {
-		config.CheckPeriod = 30 * time.Second
+		config.CheckPeriod = 3 * time.Second
 	}
 	if config.RetryPeriod == 0 {
 		config.RetryPeriod = time.Second
