@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -219,28 +220,39 @@ func sameReference(a, b metav1.OwnerReference) bool {
 		(a.BlockOwnerDeletion != nil && *a.BlockOwnerDeletion) == (b.BlockOwnerDeletion != nil && *b.BlockOwnerDeletion)
 }
 
-// recent is a set that keeps the last n keys added.
+// recent is a set that keeps the last n keys added, as hashes: the keys'
+// texts, a few here and a few there, would keep the memory of the objects that
+// they are from.
 type recent[K comparable] struct {
-	ring []K
-	next int
-	set  map[K]struct{}
+	seeds [2]maphash.Seed
+	ring  []hash
+	next  int
+	set   map[hash]struct{}
 }
 
+// hash is wide enough to be taken for the key.
+type hash [2]uint64
+
 func newRecent[K comparable](n int) *recent[K] {
-	return &recent[K]{ring: make([]K, n), set: map[K]struct{}{}}
+	return &recent[K]{seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, ring: make([]hash, n), set: map[hash]struct{}{}}
+}
+
+func (r *recent[K]) hash(key K) hash {
+	return hash{maphash.Comparable(r.seeds[0], key), maphash.Comparable(r.seeds[1], key)}
 }
 
 func (r *recent[K]) add(key K) {
-	if r.has(key) {
+	h := r.hash(key)
+	if _, ok := r.set[h]; ok {
 		return
 	}
 	delete(r.set, r.ring[r.next])
-	r.ring[r.next] = key
-	r.set[key] = struct{}{}
+	r.ring[r.next] = h
+	r.set[h] = struct{}{}
 	r.next = (r.next + 1) % len(r.ring)
 }
 
 func (r *recent[K]) has(key K) bool {
-	_, ok := r.set[key]
+	_, ok := r.set[r.hash(key)]
 	return ok
 }
