@@ -1,12 +1,8 @@
 package watchcache
 
 import (
-	"context"
+	"reflect"
 	"time"
-
-	"k8s.io/klog/v2"
-
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Objects that live for a while and then go by themselves, as events do, are
@@ -76,12 +72,15 @@ func (k *Kind) scattered(revision int64) (entries []*Entry) {
 }
 
 // step copies for a moment, and tells whether there is more to do.
-func (r *repacking) step(ctx context.Context) (more bool) {
+func (r *repacking) step() (more bool) {
 	for begun := time.Now(); len(r.entries) > 0 && time.Since(begun) < repackSlice; {
-		n := len(r.entries) - 1
-		r.kinds[n].repack(ctx, r.entries[n])
-		r.entries[n] = nil
-		r.entries, r.kinds = r.entries[:n], r.kinds[:n]
+		k, n := r.kinds[0], 1
+		for n < min(len(r.entries), packObjects) && r.kinds[n] == k {
+			n++
+		}
+		k.repack(r.entries[:n])
+		clear(r.entries[:n])
+		r.entries, r.kinds = r.entries[n:], r.kinds[n:]
 	}
 	if len(r.entries) == 0 {
 		r.entries, r.kinds = nil, nil
@@ -90,27 +89,32 @@ func (r *repacking) step(ctx context.Context) (more bool) {
 	return true
 }
 
-// repack puts a copy in the place of an entry, if it is still there. Nobody
-// is told, for nothing has changed.
-func (k *Kind) repack(ctx context.Context, e *Entry) {
-	if now, ok := k.Get(e.Namespace, e.Name); !ok || now != e {
-		return
-	}
-	r := k.Resource()
-	value, err := resource.EncodeStored(e.Object)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot copy an object", "resource", r.GroupResource(), "namespace", e.Namespace, "name", e.Name)
-		return
-	}
-	obj, err := resource.DecodeStored(r, value, e.Revision)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot copy an object", "resource", r.GroupResource(), "namespace", e.Namespace, "name", e.Name)
-		return
-	}
-	c := newEntry(r, obj, e.Position(), e.Revision, e.size)
-	c.packed = true
+// repack puts copies in the place of entries, those that are still there.
+// Nobody is told, for nothing has changed.
+func (k *Kind) repack(entries []*Entry) {
+	copies := packEntries(entries)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.state.set(c)
+	for i, e := range entries {
+		if now, ok := k.state.get(e.Position()); ok && now == e {
+			k.state.set(copies[i])
+		}
+	}
 	k.shared.Store(nil)
+}
+
+// packEntries returns copies of entries that lie together.
+func packEntries(entries []*Entry) []*Entry {
+	p := newPacker()
+	pieces := make([]Entry, len(entries))
+	copies := make([]*Entry, len(entries))
+	for i, e := range entries {
+		c := &pieces[i]
+		c.Object, c.Namespace, c.Name = p.object(e.Object), p.string(e.Namespace), p.string(e.Name)
+		c.Revision, c.size, c.packed = e.Revision, e.size, true
+		p.copy(reflect.ValueOf(&c.index).Elem(), reflect.ValueOf(e.index))
+		c.seal.close(c.Object)
+		copies[i] = c
+	}
+	return copies
 }

@@ -135,7 +135,7 @@ func (c *Cache) follow(ctx context.Context) error {
 			copies.collect(c.byPath(), c.horizon.since(now.Add(-freshAge)))
 			more = len(copies.entries) > 0
 		case <-repack:
-			more = copies.step(ctx)
+			more = copies.step()
 		case <-retry:
 		}
 	}
