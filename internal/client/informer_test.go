@@ -174,6 +174,38 @@ func TestListAgain(t *testing.T) {
 	})
 }
 
+// A panic of a handler costs it the notice that it panicked over, and nobody
+// anything else.
+func TestHandlerThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, kind, i := watched(t)
+		var told []string
+		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+			told = append(told, shownAs(obj))
+			if len(told)%2 == 1 {
+				panic("broken")
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, _ := listen(t, i)
+		go i.RunWithContext(ctx)
+		synctest.Wait()
+		var want, wantOther []string
+		for n := range 5 {
+			name := fmt.Sprint("m", n)
+			create(t, kind, name, "1")
+			want = append(want, name+"=1")
+			wantOther = append(wantOther, "add "+name+"=1")
+		}
+		other.expect(t, wantOther...)
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
 // A slow handler delays nobody else, and still hears everything in order.
 func TestSlowHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,19 +70,35 @@ func (l *listener) run(ctx context.Context) {
 		l.waiting = nil
 		l.mu.Unlock()
 		for _, b := range deliveries {
-			for _, n := range b.notices {
-				if l.over(ctx) {
-					return
-				}
-				// A panic is its component's to handle, by Subscribe; one that
-				// gets here must not end the informer that others use.
-				supervise.Note(ctx, supervise.Call(func() error { l.tell(n, b.initial); return nil }))
+			if !l.deliver(ctx, b) {
+				return
 			}
 			if b.initial {
 				close(l.synced)
 			}
 		}
 	}
+}
+
+// deliver tells the handler all of a delivery, unless the listener is over. A
+// panic is its component's to handle, by Subscribe; one that gets here must
+// not end the informer that others use.
+func (l *listener) deliver(ctx context.Context, b delivery) (all bool) {
+	next := 0
+	for next < len(b.notices) {
+		if l.over(ctx) {
+			return false
+		}
+		supervise.Note(ctx, supervise.Call(func() error {
+			for next < len(b.notices) && !l.over(ctx) {
+				n := b.notices[next]
+				next++
+				l.tell(n, b.initial)
+			}
+			return nil
+		}))
+	}
+	return true
 }
 
 func (l *listener) over(ctx context.Context) bool {

@@ -136,11 +136,10 @@ func Guard(ctx context.Context, f func()) {
 	}
 }
 
-func call(f func()) error {
-	return Call(func() error {
-		f()
-		return nil
-	})
+func call(f func()) (err error) {
+	defer Catch(&err)
+	f()
+	return nil
 }
 
 type scopeKey struct{}
