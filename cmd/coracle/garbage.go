@@ -16,7 +16,9 @@ const (
 	collectEvery = 4 * time.Second
 	// maxGarbage bounds what may gather between two collections when it is
 	// more than what lives: so many bytes, and this share of the process's limit.
-	maxGarbage      = 256 << 20
+	// The few objects that stay of a load lie scattered over all of it, and
+	// more would hardly save work.
+	maxGarbage      = 128 << 20
 	maxGarbageShare = 16
 	// startTime is how long the garbage of the start is not taken for a load.
 	startTime = time.Second

@@ -29,7 +29,7 @@ func TestGarbagePercent(t *testing.T) {
 }
 
 func TestGarbageFor(t *testing.T) {
-	for limit, want := range map[int64]uint64{512 * mb: 32 * mb, 1024 * mb: 64 * mb, 24576 * mb: 256 * mb, math.MaxInt64: 256 * mb} {
+	for limit, want := range map[int64]uint64{512 * mb: 32 * mb, 1024 * mb: 64 * mb, 24576 * mb: 128 * mb, math.MaxInt64: 128 * mb} {
 		if got := garbageFor(limit); got != want {
 			t.Errorf("a limit of %d MB: %d MB, want %d MB", limit/mb, got/mb, want/mb)
 		}
