@@ -3,7 +3,9 @@ package apiserver_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,4 +85,51 @@ func TestActingNeedsCreate(t *testing.T) {
 			t.Errorf("%s by who may %s, %s %v: %d %s, want %d", test.method, test.user, test.path, test.headers, code, body, test.want)
 		}
 	}
+}
+
+// waiting is a connector whose requests are answered once they are let go.
+type waiting struct {
+	*connect.Connector
+	arrived, release chan struct{}
+}
+
+func (c waiting) Handler(context.Context, *apirequest.RequestInfo, runtime.Object, *http.Request, func(error)) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c.arrived <- struct{}{}
+		<-c.release
+		w.WriteHeader(http.StatusOK)
+	}), nil
+}
+
+// However many requests one connection carries, a user has so many passed on
+// at a time and no more. Others do not notice.
+func TestRequestsPassedOnAreBounded(t *testing.T) {
+	c := waiting{&connect.Connector{}, make(chan struct{}, 2000), make(chan struct{})}
+	s := apiservertest.Start(t, func(config *apiserver.Config) {
+		config.Connect = c
+		config.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+	})
+	handler := s.Handler()
+	ask := func(user string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods/web/log?follow=true", nil)
+		r.Header.Set("X-Test-User", user)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer close(c.release)
+	greedy := func() { asked.Go(func() { ask("greedy") }) }
+	for range 1000 {
+		greedy()
+		<-c.arrived
+	}
+	if w := ask("greedy"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("one stream too many: %d %s %s", w.Code, w.Header(), w.Body)
+	}
+	asked.Go(func() { ask("other") })
+	<-c.arrived
 }

@@ -168,8 +168,22 @@ func (q *request) serve(longRunning bool) error {
 	}
 	if longRunning {
 		q.unhurried()
+		done, ok := q.beginOnward()
+		if !ok {
+			return q.drop()
+		}
+		defer done()
 	}
 	return q.answer()
+}
+
+// beginOnward takes a place for a request that lasts and is passed on to a
+// node, a pod, a service or another server. done gives it back.
+func (q *request) beginOnward() (done func(), ok bool) {
+	if q.info.Verb == "watch" && !q.isElsewhere() {
+		return func() {}, true
+	}
+	return q.server.onward.Begin(q.user)
 }
 
 // serveBody serves a request that sends a body.

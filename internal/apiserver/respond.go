@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -181,10 +183,17 @@ func (q *request) sendObject(code int, obj runtime.Object, o codec.Output) error
 	return nil
 }
 
+// unreadPatience is how long the client of a log or another stream may read
+// nothing of it: as long as kubelets let a stream be idle.
+const unreadPatience = 4 * time.Hour
+
 // handOver lets another handler answer. The handler sees the user and what
 // the request is about in its context.
 func (q *request) handOver(h http.Handler) {
 	recorder := &recordingWriter{request: q, ResponseWriter: q.w, code: &q.code, size: &q.size}
+	if isLongRunning(&q.info) {
+		recorder.ResponseWriter = httpserver.LimitUnread(q.w, unreadPatience)
+	}
 	r := q.http.WithContext(q.admissionContext())
 	r.Body = q.unreadBody()
 	h.ServeHTTP(recorder, r)

@@ -37,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -153,6 +154,7 @@ type Server struct {
 	reading, mutating inFlight
 	intake            intake
 	large             chan struct{} // the places of large requests
+	onward            *httpserver.Onward
 	discovery         *discovery.Documents
 	impersonation     *impersonation.Gate
 	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
@@ -196,7 +198,10 @@ func New(c Config) (*Server, error) {
 	if c.Audit != nil {
 		c.Admission = admission.WithAudit(c.Admission)
 	}
-	s := &Server{Config: c, virtual: virtualHandlers(), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	s := &Server{
+		Config: c, virtual: virtualHandlers(),
+		large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), onward: httpserver.NewOnward(),
+	}
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
@@ -42,7 +43,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	first := &firstWrite{w: w}
+	first := &firstWrite{w: httpserver.LimitUnread(w, s.config.StreamIdle)}
 	var stdout, stderr io.Writer = first, first
 	if options.Stream != nil {
 		switch *options.Stream {
