@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -60,7 +61,7 @@ func (k *Kubelet) applyClasses() error {
 		memory int64
 	}{
 		{v1.PodQOSGuaranteed, shares, memory},
-		{v1.PodQOSBurstable, spec.CPUShares(requests.Cpu().MilliValue()), 0},
+		{v1.PodQOSBurstable, spec.CPUShares(amount.Milli(*requests.Cpu())), 0},
 		{v1.PodQOSBestEffort, spec.CPUShares(0), 0},
 	} {
 		path, want := cgroup.Parent(c.CgroupRoot, group.class), [2]int64{group.shares, group.memory}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -160,7 +161,7 @@ func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Reje
 		sum := have.DeepCopy()
 		sum.Add(want)
 		if sum.Cmp(room) > 0 {
-			return outOf(name, amount(name, want), amount(name, have), amount(name, room))
+			return outOf(name, counted(name, want), counted(name, have), counted(name, room))
 		}
 	}
 	return nil
@@ -171,7 +172,7 @@ func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Reje
 func TooBig(pod *v1.Pod, allocatable v1.ResourceList) string {
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
-		if want, room := amount(name, request[name]), amount(name, allocatable[name]); want > room {
+		if want, room := counted(name, request[name]), counted(name, allocatable[name]); want > room {
 			return fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, want, room)
 		}
 	}
@@ -191,11 +192,11 @@ func Requests(pods []*v1.Pod) v1.ResourceList {
 	return total
 }
 
-func amount(name v1.ResourceName, q resource.Quantity) int64 {
+func counted(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
-		return q.MilliValue()
+		return amount.Milli(q)
 	}
-	return q.Value()
+	return amount.Value(q)
 }
 
 func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
@@ -59,7 +60,7 @@ func Parse(values, grace map[string]string) ([]Threshold, error) {
 			return nil, fmt.Errorf("unsupported eviction signal %v", signal)
 		}
 		var err error
-		if t.Value, t.Percent, err = amount("eviction threshold", signal, text); err != nil {
+		if t.Value, t.Percent, err = quantityOrPart("eviction threshold", signal, text); err != nil {
 			return nil, err
 		}
 		if t.Percent == 0 && t.Value.IsZero() {
@@ -78,8 +79,8 @@ func Parse(values, grace map[string]string) ([]Threshold, error) {
 	return out, nil
 }
 
-// amount reads a quantity or a percentage.
-func amount(what, signal, text string) (absolute resource.Quantity, part float64, err error) {
+// quantityOrPart reads a quantity or a percentage.
+func quantityOrPart(what, signal, text string) (absolute resource.Quantity, part float64, err error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		p, err := strconv.ParseFloat(number, 64)
 		if err != nil || p < 0 || p > 100 {
@@ -99,7 +100,7 @@ func amount(what, signal, text string) (absolute resource.Quantity, part float64
 func Reclaim(thresholds []Threshold, minimum map[string]string) ([]Threshold, error) {
 	out := slices.Clone(thresholds)
 	for signal, text := range minimum {
-		absolute, part, err := amount("minimum reclaim of", signal, text)
+		absolute, part, err := quantityOrPart("minimum reclaim of", signal, text)
 		if err != nil {
 			return thresholds, err
 		}
@@ -241,7 +242,7 @@ func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
 		}
 		requests := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})
 		q := requests[name]
-		return c.Used - q.Value()
+		return c.Used - amount.Value(q)
 	}
 	priority := func(c Candidate) int32 {
 		if c.Pod.Spec.Priority == nil {
@@ -291,7 +292,7 @@ func Message(t *Threshold, f node.Free, c Candidate) (string, map[string]string)
 		container := &c.Pod.Spec.Containers[i]
 		used, known := c.Containers[container.Name]
 		request := container.Resources.Requests[name]
-		if !known || used <= request.Value() {
+		if !known || used <= amount.Value(request) {
 			continue
 		}
 		amount := resource.NewQuantity(used, format).String()

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // Disk is what a pod takes up of the node's disk, in bytes.
@@ -46,17 +48,17 @@ func Exceeds(pod *v1.Pod, use *Disk) (signal, message string) {
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero() {
 			continue
 		}
-		if use.Volumes[v.Name] > v.EmptyDir.SizeLimit.Value() {
+		if use.Volumes[v.Name] > amount.Value(*v.EmptyDir.SizeLimit) {
 			return "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.Total() > limit.Value() {
+	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.Total() > amount.Value(limit) {
 		return "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > limit.Value() {
+		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > amount.Value(limit) {
 			return "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}

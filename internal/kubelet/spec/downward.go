@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // Field returns the value of one of the pod's fields that the downward API offers.
@@ -100,14 +102,14 @@ func ResourceField(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, 
 		divisor = resource.MustParse("1")
 	}
 	if resourceName == v1.ResourceCPU {
-		return fmt.Sprint(ceil(value.MilliValue(), divisor.MilliValue())), nil
+		return fmt.Sprint(ceil(amount.Milli(value), amount.Milli(divisor))), nil
 	}
-	return fmt.Sprint(ceil(value.Value(), divisor.Value())), nil
+	return fmt.Sprint(ceil(amount.Value(value), amount.Value(divisor))), nil
 }
 
 func ceil(a, b int64) int64 {
 	if b == 0 {
 		return a
 	}
-	return (a + b - 1) / b
+	return amount.Sum(a, b-1) / b
 }

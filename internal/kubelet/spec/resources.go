@@ -6,6 +6,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -16,7 +17,8 @@ const (
 	sharesPerCPU  = 1024
 	QuotaPeriod   = 100000 // microseconds
 	minQuota      = 1000   // microseconds
-	systemReserve = 3      // above the adjustment of guaranteed pods
+	maxQuota      = 1<<44 - 1
+	systemReserve = 3 // above the adjustment of guaranteed pods
 )
 
 // The OOM score adjustments of the service classes.
@@ -30,7 +32,7 @@ func CPUShares(milli int64) int64 {
 	if milli == 0 {
 		return minShares
 	}
-	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
+	return min(max(amount.Times(milli, sharesPerCPU)/1000, minShares), maxShares)
 }
 
 // CPUQuota turns thousandths of a CPU into microseconds of each period, 0 for none.
@@ -38,7 +40,7 @@ func CPUQuota(milli int64) int64 {
 	if milli == 0 {
 		return 0
 	}
-	return max(milli*QuotaPeriod/1000, minQuota)
+	return min(max(amount.Times(milli, QuotaPeriod)/1000, minQuota), maxQuota)
 }
 
 // Resources are the runtime's controls for one container of the pod.
@@ -50,13 +52,13 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 		request = limit
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          CPUShares(request.MilliValue()),
+		CpuShares:          CPUShares(amount.Milli(request)),
 		MemoryLimitInBytes: quantity(c.Resources.Limits, v1.ResourceMemory),
 		OomScoreAdj:        OOMScore(pod, c, memoryCapacity),
 	}
 	if cfsQuota {
 		r.CpuPeriod = QuotaPeriod
-		r.CpuQuota = CPUQuota(limit.MilliValue())
+		r.CpuQuota = CPUQuota(amount.Milli(limit))
 		if r.CpuQuota == 0 {
 			r.CpuPeriod = 0
 		}
@@ -65,8 +67,7 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 }
 
 func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
-	q := list[name]
-	return q.Value()
+	return amount.Value(list[name])
 }
 
 // OOMScore is the adjustment by which the kernel chooses whom to kill when
@@ -85,7 +86,7 @@ func OOMScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 		if memoryCapacity <= 0 {
 			return 999
 		}
-		return min(max(1000-1000*request/memoryCapacity, systemReserve), 999)
+		return min(max(1000-amount.Times(request, 1000)/memoryCapacity, systemReserve), 999)
 	}
 	adjustment := score(quantity(c.Resources.Requests, v1.ResourceMemory))
 	if podutil.IsSidecar(c) {
@@ -110,16 +111,16 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
-	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(requests.Cpu().MilliValue())}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(amount.Milli(*requests.Cpu()))}
 	if podutil.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.CpuShares = minShares
 		return r
 	}
 	if cpuLimited && cfsQuota {
-		r.CpuPeriod, r.CpuQuota = QuotaPeriod, CPUQuota(limits.Cpu().MilliValue())
+		r.CpuPeriod, r.CpuQuota = QuotaPeriod, CPUQuota(amount.Milli(*limits.Cpu()))
 	}
 	if memoryLimited {
-		r.MemoryLimitInBytes = limits.Memory().Value()
+		r.MemoryLimitInBytes = amount.Value(*limits.Memory())
 	}
 	return r
 }
@@ -133,18 +134,18 @@ func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources
 	}
 	if q := running.GetCpuQuota(); q > 0 && running.GetCpuPeriod() > 0 {
 		milli := (q*1000 + running.GetCpuPeriod() - 1) / running.GetCpuPeriod()
-		if want := c.Resources.Limits[v1.ResourceCPU]; CPUQuota(want.MilliValue()) != q {
+		if want := c.Resources.Limits[v1.ResourceCPU]; CPUQuota(amount.Milli(want)) != q {
 			set(&out.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
 	}
 	if m := running.GetMemoryLimitInBytes(); m > 0 {
-		if want := c.Resources.Limits[v1.ResourceMemory]; want.Value() != m {
+		if want := c.Resources.Limits[v1.ResourceMemory]; amount.Value(want) != m {
 			set(&out.Limits, v1.ResourceMemory, *resource.NewQuantity(m, resource.BinarySI))
 		}
 	}
 	if s := running.GetCpuShares(); s > 0 {
 		want, ok := c.Resources.Requests[v1.ResourceCPU]
-		if ok && CPUShares(want.MilliValue()) != s {
+		if ok && CPUShares(amount.Milli(want)) != s {
 			set(&out.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((s*1000+sharesPerCPU-1)/sharesPerCPU, resource.DecimalSI))
 		}
 	}

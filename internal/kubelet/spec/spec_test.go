@@ -2,6 +2,7 @@ package spec
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +28,17 @@ func TestResources(t *testing.T) {
 		Resources: resources(map[string]string{"cpu": "250m", "memory": "1Gi"}, map[string]string{"cpu": "500m", "memory": "2Gi"})}}}}
 	got := Resources(pod, &pod.Spec.Containers[0], 8*gib, true)
 	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
+		t.Errorf("controls %+v", got)
+	}
+}
+
+// Whatever a container asks for, its controls are what the kernel takes.
+func TestResourcesWithoutEnd(t *testing.T) {
+	const most = "9223372036854775807"
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
+		Resources: resources(map[string]string{"cpu": most, "memory": most}, map[string]string{"cpu": most, "memory": most})}}}}
+	got := Resources(pod, &pod.Spec.Containers[0], 1<<30, true)
+	if got.CpuShares != maxShares || got.CpuQuota != maxQuota || got.MemoryLimitInBytes != math.MaxInt64 || got.OomScoreAdj != guaranteedOOMScore {
 		t.Errorf("controls %+v", got)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 const everyone = 0o777
@@ -44,7 +46,7 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
 func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	var size int64
 	if source.SizeLimit != nil {
-		size = source.SizeLimit.Value()
+		size = amount.Value(*source.SizeLimit)
 	}
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
@@ -52,7 +54,7 @@ func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	limit := limits.Memory().Value()
+	limit := amount.Value(*limits.Memory())
 	if limit > 0 && (size == 0 || limit < size) {
 		return limit
 	}

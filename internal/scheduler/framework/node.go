@@ -1,8 +1,12 @@
 package framework
 
 import (
+	"math"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // Resources is an amount of each resource: CPU in millicores, the rest in
@@ -19,34 +23,60 @@ func ResourcesOf(list v1.ResourceList) Resources {
 	for name, q := range list {
 		switch name {
 		case v1.ResourceCPU:
-			r.CPU = q.MilliValue()
+			r.CPU = amount.Milli(q)
 		case v1.ResourceMemory:
-			r.Memory = q.Value()
+			r.Memory = amount.Value(q)
 		case v1.ResourceEphemeralStorage:
-			r.EphemeralStorage = q.Value()
+			r.EphemeralStorage = amount.Value(q)
 		case v1.ResourcePods:
-			r.Pods = q.Value()
+			r.Pods = amount.Value(q)
 		default:
 			if r.Scalar == nil {
 				r.Scalar = map[v1.ResourceName]int64{}
 			}
-			r.Scalar[name] = q.Value()
+			r.Scalar[name] = amount.Value(q)
 		}
 	}
 	return r
 }
 
-func (r *Resources) add(o Resources, sign int64) {
-	r.CPU += sign * o.CPU
-	r.Memory += sign * o.Memory
-	r.EphemeralStorage += sign * o.EphemeralStorage
-	r.Pods += sign * o.Pods
+// add adds amounts. What is more than an int64 holds is the largest one.
+func (r *Resources) add(o Resources) {
+	r.CPU = amount.Sum(r.CPU, o.CPU)
+	r.Memory = amount.Sum(r.Memory, o.Memory)
+	r.EphemeralStorage = amount.Sum(r.EphemeralStorage, o.EphemeralStorage)
+	r.Pods = amount.Sum(r.Pods, o.Pods)
 	for name, n := range o.Scalar {
 		if r.Scalar == nil {
 			r.Scalar = map[v1.ResourceName]int64{}
 		}
-		r.Scalar[name] += sign * n
+		r.Scalar[name] = amount.Sum(r.Scalar[name], n)
 	}
+}
+
+// subtract takes away amounts that were added, unless the sum has become too
+// large to tell what is left: ok is false then.
+func (r *Resources) subtract(o Resources) (ok bool) {
+	if r.overflown() {
+		return false
+	}
+	r.CPU -= o.CPU
+	r.Memory -= o.Memory
+	r.EphemeralStorage -= o.EphemeralStorage
+	r.Pods -= o.Pods
+	for name, n := range o.Scalar {
+		r.Scalar[name] -= n
+	}
+	return true
+}
+
+func (r *Resources) overflown() bool {
+	for _, n := range r.Scalar {
+		if n == math.MaxInt64 {
+			return true
+		}
+	}
+	return max(r.CPU, r.Memory, r.EphemeralStorage, r.Pods) == math.MaxInt64
 }
 
 // HostPort is a port of the host that a container occupies.
@@ -85,25 +115,39 @@ func (n *Node) SetNode(node *v1.Node) {
 func (n *Node) AddPod(p *Pod) {
 	n.RemovePod(p.Pod.UID)
 	n.Pods[p.Pod.UID] = p
-	n.count(p, 1)
+	n.request(p)
+	for _, port := range p.Ports {
+		n.ports[port]++
+	}
 }
 
 // RemovePod takes a pod off the node, if it is there.
 func (n *Node) RemovePod(uid types.UID) {
-	if p, ok := n.Pods[uid]; ok {
-		delete(n.Pods, uid)
-		n.count(p, -1)
+	p, ok := n.Pods[uid]
+	if !ok {
+		return
+	}
+	delete(n.Pods, uid)
+	if !n.Requested.subtract(p.Requests) || !n.NonZero.subtract(p.nonZero()) {
+		n.sum()
+	}
+	for _, port := range p.Ports {
+		if n.ports[port]--; n.ports[port] == 0 {
+			delete(n.ports, port)
+		}
 	}
 }
 
-func (n *Node) count(p *Pod, sign int64) {
-	n.Requested.add(p.Requests, sign)
-	n.NonZero.CPU += sign * p.NonZeroCPU
-	n.NonZero.Memory += sign * p.NonZeroMemory
-	for _, port := range p.Ports {
-		if n.ports[port] += int(sign); n.ports[port] == 0 {
-			delete(n.ports, port)
-		}
+func (n *Node) request(p *Pod) {
+	n.Requested.add(p.Requests)
+	n.NonZero.add(p.nonZero())
+}
+
+// sum adds up anew what the pods request.
+func (n *Node) sum() {
+	n.Requested, n.NonZero = Resources{}, Resources{}
+	for _, p := range n.Pods {
+		n.request(p)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -67,7 +68,7 @@ func NewPod(pod *v1.Pod) *Pod {
 			v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),
 		},
 	})
-	p.NonZeroCPU, p.NonZeroMemory = floor.Cpu().MilliValue(), floor.Memory().Value()
+	p.NonZeroCPU, p.NonZeroMemory = amount.Milli(*floor.Cpu()), amount.Value(*floor.Memory())
 	p.Ports = hostPorts(&pod.Spec)
 	if a := pod.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
@@ -81,6 +82,9 @@ func NewPod(pod *v1.Pod) *Pod {
 	}
 	return p
 }
+
+// nonZero is what the pod counts for when nodes are ranked.
+func (p *Pod) nonZero() Resources { return Resources{CPU: p.NonZeroCPU, Memory: p.NonZeroMemory} }
 
 // hostPorts are the host ports of all containers that run as long as the pod.
 func hostPorts(s *v1.PodSpec) (ports []HostPort) {

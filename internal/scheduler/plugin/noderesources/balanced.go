@@ -3,6 +3,7 @@ package noderesources
 import (
 	"math"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -28,8 +29,8 @@ func (Balanced) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.N
 		return math.Min(1, float64(used)/float64(capacity))
 	}
 	return func(n *framework.Node) int64 {
-		cpu := fraction(n.Requested.CPU+pod.Requests.CPU, n.Allocatable.CPU)
-		memory := fraction(n.Requested.Memory+pod.Requests.Memory, n.Allocatable.Memory)
+		cpu := fraction(amount.Sum(n.Requested.CPU, pod.Requests.CPU), n.Allocatable.CPU)
+		memory := fraction(amount.Sum(n.Requested.Memory, pod.Requests.Memory), n.Allocatable.Memory)
 		deviation := math.Abs(cpu-memory) / 2
 		return int64((1 - deviation) * framework.MaxScore)
 	}, nil

@@ -6,6 +6,7 @@ package noderesources
 import (
 	"slices"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -54,10 +55,10 @@ func (Fit) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.Node) 
 		if capacity == 0 || used > capacity {
 			return 0
 		}
-		return (capacity - used) * framework.MaxScore / capacity
+		return amount.Times(capacity-used, framework.MaxScore) / capacity
 	}
 	return func(n *framework.Node) int64 {
-		return (free(n.Allocatable.CPU, n.NonZero.CPU+pod.NonZeroCPU) +
-			free(n.Allocatable.Memory, n.NonZero.Memory+pod.NonZeroMemory)) / 2
+		return (free(n.Allocatable.CPU, amount.Sum(n.NonZero.CPU, pod.NonZeroCPU)) +
+			free(n.Allocatable.Memory, amount.Sum(n.NonZero.Memory, pod.NonZeroMemory))) / 2
 	}, nil
 }
