@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -39,7 +40,7 @@ func (q *request) bind() error {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(binding); len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, binding.Name, errs)
+		return faults.Invalid(schema.GroupKind{Kind: "Binding"}, binding.Name, errs)
 	}
 	if err := g.validate(binding, nil, binding.Name); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -146,7 +147,7 @@ func (q *request) storeNamed(g *gate, obj resource.Object) (*watchcache.Entry, e
 
 	rules := q.rules()
 	if errs := resource.BeforeCreate(r, rules, obj); len(errs) > 0 {
-		return nil, errInvalid(kindOf(r, obj), obj.GetName(), errs)
+		return nil, faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	for _, w := range r.Warnings(rules, obj, nil) {
 		q.warnings.AddWarning("", w)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/resource/rule"
 )
 
@@ -146,7 +147,7 @@ func (q *request) reviewOwnAccess() error {
 
 // invalidReview names neither kind nor name, as clients know it from upstream.
 func invalidReview(errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+	return faults.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func validateSubject(spec authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
@@ -285,15 +286,15 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requi
 		return requirements, nil
 	}
 	var understood labels.Requirements
-	var failed error
+	var failed []error
 	for _, r := range s.Requirements {
 		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = append(failed, err)
 			continue
 		}
 		requirements, _ := selector.Requirements()
 		understood = append(understood, requirements...)
 	}
-	return understood, failed
+	return understood, faults.Join(failed)
 }

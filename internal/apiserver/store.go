@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -155,7 +156,7 @@ func (q *request) checkUpdate(g *gate, r *resource.Resource, obj, old resource.O
 		errs = resource.BeforeUpdate(r, rules, obj, old)
 	}
 	if len(errs) > 0 {
-		return errInvalid(kindOf(r, obj), obj.GetName(), errs)
+		return faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	if q.sub == nil {
 		for _, w := range r.Warnings(rules, obj, old) {

@@ -28,7 +28,7 @@ func (w *warnings) AddWarning(_, text string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Contains(w.texts, text) {
+	if len(w.texts) < maxWarnings && !slices.Contains(w.texts, text) { // of more than so many bytes nothing is sent
 		w.texts = append(w.texts, text)
 	}
 }

@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
@@ -59,7 +59,7 @@ func (p limitRanger) Validate(_ context.Context, a admission.Attributes, _ admis
 		return nil
 	}
 	for r := range p.ranges.All(a.GetNamespace()) {
-		if err := utilerrors.NewAggregate(check(r)); err != nil {
+		if err := faults.Join(check(r)); err != nil {
 			return admission.NewForbidden(a, err)
 		}
 	}

@@ -75,6 +75,9 @@ func (m *Managers) Update(k apiserver.ManagedKind, live, obj resource.Object, ma
 }
 
 func (t *tracker) update(live, obj resource.Object, manager string) error {
+	if err := sortOwners(live, obj); err != nil {
+		return err
+	}
 	w, described := t.describe(live, obj, manager)
 	if described {
 		if known, ok := t.outcomes.get(w.key); ok {
@@ -208,6 +211,7 @@ func (m *Managers) converter(gv schema.GroupVersion) (managedfields.TypeConverte
 			return nil, fmt.Errorf("types of %v: %w", gv, err)
 		}
 	}
+	made = ordered{made}
 	m.converters[gv] = made
 	return made, nil
 }

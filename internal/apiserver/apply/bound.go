@@ -16,16 +16,20 @@ import (
 )
 
 // maxMapKeys and maxListItems are how many keys one map, and items one list, may
-// have whose owners are tracked one by one. The sets of owned fields are
-// sorted slices, so that the time grows with the square of the longest map or
-// list (the number of all fields does not matter): about a second for 80,000.
-// etcd's 1.5 MiB have room for fewer: with its owner a key takes 20 bytes, an
-// item 24.
+// have whose owners are tracked one by one. etcd's 1.5 MiB have room for fewer:
+// with its owner a key takes 20 bytes, an item 24.
+//
+// The sets of owned fields are sorted slices. What is added at the end costs
+// nothing; what is added before others moves them, so that the time for a list
+// in the wrong order grows with the square of its length. Maps are gone through
+// in order.
 const (
 	maxMapKeys   = 128 << 10
 	maxListItems = 64 << 10
-	// maxOwnersBytes bounds the owners that a client sends, for the same
-	// reason.
+	// maxMoves bounds what the items of one list move: a list of 14,000 in
+	// reverse order, or of 20,000 in any.
+	maxMoves = 100_000_000
+	// maxOwnersBytes bounds the owners that a client sends.
 	maxOwnersBytes = 1536 << 10
 )
 
@@ -33,6 +37,10 @@ var errTooWideBefore = errors.New("the stored object is too wide for its owners 
 
 func errTooWide() error {
 	return apierrors.NewRequestEntityTooLargeError("maps of more than 131072 keys and merged lists of more than 65536 items cannot be stored with their owners, split the object")
+}
+
+func errOutOfOrder() error {
+	return apierrors.NewRequestEntityTooLargeError("merged lists of more than about 14000 items are stored only in the order of their keys, sort or split them")
 }
 
 // checkUpdate refuses a write after which an object's owners would take too
@@ -87,10 +95,10 @@ func (t *tracker) checkValue(of any) error {
 	} else if made, err := value.NewValueReflect(of); err == nil {
 		v = made
 	}
-	if t.root == nil || v == nil || tooWide(t.root.Schema(), t.root.TypeRef(), v) {
+	if t.root == nil || v == nil {
 		return errTooWide()
 	}
-	return nil
+	return checkFields(t.root.Schema(), t.root.TypeRef(), v)
 }
 
 // content is what an object's fields are found in.
@@ -101,18 +109,24 @@ func content(obj resource.Object) any {
 	return obj
 }
 
-// long says that a value has a long map or list, whether or not its elements
-// are tracked one by one.
-func long(v reflect.Value) bool {
+// bounds are the most keys of a map and items of a list.
+type bounds struct{ keys, items int }
+
+// long says that a value has a map or list that may be too long to be tracked,
+// whether or not its elements are tracked one by one.
+func long(v reflect.Value) bool { return longer(v, bounds{maxMapKeys, wideList}) }
+
+// longer says that a value has a map or list that is longer than most.
+func longer(v reflect.Value, most bounds) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
-		return !v.IsNil() && long(v.Elem())
+		return !v.IsNil() && longer(v.Elem(), most)
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			return false
 		}
 		for i := range v.NumField() {
-			if long(v.Field(i)) {
+			if longer(v.Field(i), most) {
 				return true
 			}
 		}
@@ -120,23 +134,23 @@ func long(v reflect.Value) bool {
 		if isScalar(v.Type()) {
 			return false
 		}
-		if v.Len() > maxListItems {
+		if v.Len() > most.items {
 			return true
 		}
 		for i := range v.Len() {
-			if long(v.Index(i)) {
+			if longer(v.Index(i), most) {
 				return true
 			}
 		}
 	case reflect.Map:
-		if v.Len() > maxMapKeys {
+		if v.Len() > most.keys {
 			return true
 		}
 		if isScalar(v.Type().Elem()) {
 			return false
 		}
 		for entries := v.MapRange(); entries.Next(); {
-			if long(entries.Value()) {
+			if longer(entries.Value(), most) {
 				return true
 			}
 		}
@@ -144,36 +158,42 @@ func long(v reflect.Value) bool {
 	return false
 }
 
-// tooWide says that a value has too long a map or list whose elements are
-// tracked one by one.
-func tooWide(types *schema.Schema, ref schema.TypeRef, v value.Value) bool {
+// checkFields refuses a value with a map or list that is too long, or in too
+// bad an order, for its elements to be tracked one by one.
+func checkFields(types *schema.Schema, ref schema.TypeRef, v value.Value) error {
 	atom, ok := types.Resolve(ref)
 	switch {
 	case !ok:
 	case v.IsList() && atom.List != nil && atom.List.ElementRelationship == schema.Associative:
 		list := v.AsList()
 		if list.Length() > maxListItems {
-			return true
+			return errTooWide()
+		}
+		if list.Length() > wideList && moves(keysOf(atom.List, list)) > maxMoves {
+			return errOutOfOrder()
 		}
 		for i := range list.Length() {
-			if tooWide(types, atom.List.ElementType, list.At(i)) {
-				return true
+			if err := checkFields(types, atom.List.ElementType, list.At(i)); err != nil {
+				return err
 			}
 		}
 	case v.IsMap() && atom.Map != nil && atom.Map.ElementRelationship != schema.Atomic:
 		entries := v.AsMap()
 		if entries.Length() > maxMapKeys {
-			return true
+			return errTooWide()
 		}
-		return !entries.Iterate(func(key string, entry value.Value) bool {
+		var err error
+		entries.Iterate(func(key string, entry value.Value) bool {
 			of := atom.Map.ElementType
 			if declared, ok := atom.Map.FindField(key); ok {
 				of = declared.Type
 			}
-			return !tooWide(types, of, entry)
+			err = checkFields(types, of, entry)
+			return err == nil
 		})
+		return err
 	}
-	return false
+	return nil
 }
 
 // rootOf is an empty object in the types that fields are merged by; nil if

@@ -52,6 +52,9 @@ const (
 	kubeletPort    = 10250
 	dialTimeout    = 30 * time.Second
 	endpointSlices = "endpointslices"
+	// maxIdle bounds the connections to pods and services that wait for
+	// another request: a pod has 65,535 ports to be asked at.
+	maxIdle = 25
 )
 
 // Connector implements apiserver.Connector.
@@ -77,7 +80,7 @@ func New(c Config) *Connector {
 	if addresses == nil {
 		addresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeExternalIP}
 	}
-	kubelets := &http.Transport{DialContext: toKubelets, TLSClientConfig: c.KubeletTLS, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
+	kubelets := &http.Transport{DialContext: toKubelets, TLSClientConfig: c.KubeletTLS, MaxIdleConns: 40 * maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
 	unchecked := kubelets.Clone()
 	if unchecked.TLSClientConfig == nil {
 		unchecked.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -87,7 +90,7 @@ func New(c Config) *Connector {
 		kubelets:  kubelets,
 		unchecked: unchecked,
 		direct: &http.Transport{
-			DialContext: toPods, DisableCompression: true, IdleConnTimeout: 90 * time.Second,
+			DialContext: toPods, DisableCompression: true, MaxIdleConns: maxIdle, IdleConnTimeout: 90 * time.Second,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // pods and services have certificates of their own making, as upstream treats them
 		},
 		addresses: addresses,

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -365,5 +367,41 @@ func TestDialedAddresses(t *testing.T) {
 	}
 	if !refused(Config{}, netip.Addr.IsGlobalUnicast, "127.0.0.1") {
 		t.Error("a pod on loopback is reached")
+	}
+}
+
+// counted is a connection that is counted as long as it is open.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// However many ports of pods are asked at, few connections wait for another
+// request.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	c, _ := kubelet(t, func(http.ResponseWriter, *http.Request) {})
+	var open atomic.Int64
+	dial := c.direct.DialContext
+	c.direct.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &counted{Conn: conn, open: &open}, nil
+	}
+	for port := range 3 * maxIdle {
+		if w, err := request(c, "pods", "https:web:"+strconv.Itoa(1000+port), "proxy", "/"); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%v %+v", err, w)
+		}
+	}
+	if n := open.Load(); n > maxIdle+5 { // the last may not be waiting yet
+		t.Errorf("%d connections are open", n)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -161,7 +161,7 @@ func (a *Allocator) release(ctx context.Context, s *corev1.Service, ips []netip.
 }
 
 func invalid(s *corev1.Service, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, s.Name, errs)
+	return faults.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, errs)
 }
 
 // without returns what of a is not in b.

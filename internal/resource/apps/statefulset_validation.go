@@ -1,14 +1,13 @@
 package apps
 
 import (
-	"slices"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -70,11 +69,16 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 		return &s.Spec.Template
 	}
 	template := s.Spec.Template.DeepCopy()
+	names := sets.New[string]()
+	for i := range template.Spec.Volumes {
+		names.Insert(template.Spec.Volumes[i].Name)
+	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		name := s.Spec.VolumeClaimTemplates[i].Name
-		if slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }) {
+		if names.Has(name) {
 			continue
 		}
+		names.Insert(name)
 		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}
 		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{
 			Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim},

@@ -48,6 +48,7 @@ func portWarnings(s *corev1.PodSpec, spec *field.Path) []string {
 	}
 	var warnings []string
 	places := map[string][]place{}
+	pairs := 0
 	eachContainer(s, spec, func(c *corev1.Container, at *field.Path) {
 		for i := range c.Ports {
 			here := place{at.Child("ports").Index(i), &c.Ports[i]}
@@ -56,6 +57,9 @@ func portWarnings(s *corev1.PodSpec, spec *field.Path) []string {
 					here.at, p.Name, p.HostPort, p.ContainerPort, p.Protocol, p.HostIP))
 			}
 			key := fmt.Sprintf("%d/%s", here.port.ContainerPort, here.port.Protocol)
+			if pairs += len(places[key]); pairs > maxPairs || len(warnings) > maxFound {
+				return
+			}
 			for _, other := range places[key] {
 				if how := portClash(here.port, other.port); how != "" {
 					warnings = append(warnings, fmt.Sprintf("%s: %s port definition with %s", here.at, how, other.at))

@@ -88,5 +88,9 @@ func (r *podRules) validateHostAliases(path *field.Path) field.ErrorList {
 }
 
 func (r *podRules) validateAddress(ip string, path *field.Path) field.ErrorList {
-	return utilvalidation.IsValidIPForLegacyField(path, ip, strictAddresses, r.OldAddresses.UnsortedList())
+	var old []string
+	if r.OldAddresses.Has(ip) {
+		old = []string{ip}
+	}
+	return utilvalidation.IsValidIPForLegacyField(path, ip, strictAddresses, old)
 }

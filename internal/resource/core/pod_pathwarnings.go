@@ -19,13 +19,25 @@ func (f volumeFile) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
+// maxPairs and maxFound bound the search for files, and for ports, that are in
+// each other's way: a pod has room for a hundred thousand, and each is compared
+// with all before. No client is shown more than a few KiB of warnings.
+const (
+	maxPairs = 1 << 20
+	maxFound = 4096
+)
+
 // pathWarnings are of files that volumes have in each other's place.
 func pathWarnings(volumes []corev1.Volume) []string {
 	var warnings []string
+	pairs := 0
 	for i := range volumes {
 		v := &volumes[i]
 		overlap := func(what string, files []volumeFile) {
 			for j := range files {
+				if pairs += j; pairs > maxPairs || len(warnings) > maxFound {
+					return
+				}
 				for _, other := range files[:j] {
 					if overlaps(files[j], other) {
 						warnings = append(warnings, fmt.Sprintf("volume %q (%s): overlapping paths: %s with %s", v.Name, what, files[j], other))
@@ -60,7 +72,10 @@ func overlaps(a, b volumeFile) bool {
 	if a.path == "" || b.path == "" {
 		return false
 	}
-	return strings.HasPrefix(a.path+"/", b.path+"/") || strings.HasPrefix(b.path+"/", a.path+"/")
+	if len(a.path) > len(b.path) {
+		a, b = b, a
+	}
+	return strings.HasPrefix(b.path, a.path) && (len(a.path) == len(b.path) || b.path[len(a.path)] == '/')
 }
 
 func fileAt(path, source string) volumeFile {

@@ -42,13 +42,14 @@ func (r *podRules) validateResources(q *corev1.ResourceRequirements, path *field
 
 // unknownClaim tells which claims a container could name instead.
 func (r *podRules) unknownClaim(name string, at *field.Path) *field.Error {
-	err := field.NotFound(at, name)
-	err.Detail = "must be one of the names in pod.spec.resourceClaims"
-	if len(r.claims) == 0 {
-		err.Detail += " which is empty"
-	} else {
-		err.Detail += ": " + strings.Join(slices.Sorted(maps.Keys(r.claims)), ", ")
+	if r.claimsTold == "" { // once: there may be as many claims as containers that name others
+		r.claimsTold = "must be one of the names in pod.spec.resourceClaims which is empty"
+		if len(r.claims) > 0 {
+			r.claimsTold = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(slices.Sorted(maps.Keys(r.claims)), ", ")
+		}
 	}
+	err := field.NotFound(at, name)
+	err.Detail = r.claimsTold
 	return err
 }
 

@@ -18,6 +18,8 @@ type podRules struct {
 	metadata *metav1.ObjectMeta
 	volumes  map[string]*corev1.VolumeSource
 	claims   map[string]bool
+	// claimsTold says which claims there are, once somebody names another.
+	claimsTold string
 }
 
 // ValidatePodSpec checks a pod's spec, or a template's, where metadata is nil.

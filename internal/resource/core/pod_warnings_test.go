@@ -1,9 +1,11 @@
 package core_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
@@ -72,5 +74,29 @@ func TestPodWarnings(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+}
+
+// However many files and ports a pod has in each other's way, the search for
+// them ends, and the first are found.
+func TestPodWarningsWithoutEnd(t *testing.T) {
+	pod := &corev1.Pod{}
+	items := make([]corev1.KeyToPath, 100_000)
+	for i := range items {
+		items[i].Path = "same"
+	}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Ports: make([]corev1.ContainerPort, 100_000)}}
+	warnings := core.Pods().Warnings(&resource.Request{}, pod, nil)
+	for _, want := range []string{
+		`volume "v" (ConfigMap ""): overlapping paths: "same" with "same"`,
+		"spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+	} {
+		if !slices.Contains(warnings, want) {
+			t.Errorf("no warning %s", want)
+		}
+	}
+	if len(warnings) > 20_000 {
+		t.Errorf("%d warnings", len(warnings))
 	}
 }

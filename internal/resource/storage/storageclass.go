@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -97,20 +96,25 @@ func validateStorageClass(_ *resource.Request, c *storagev1.StorageClass) field.
 }
 
 // validateTopologies requires terms that differ. An empty one is reported for
-// each of the list's places, as clients know it.
+// each of the list's places, as clients know it, though for no more than a
+// thousand.
 func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) field.ErrorList {
 	var errs field.ErrorList
-	seen := make([]map[string]sets.Set[string], len(terms))
+	const most = 1000
+	seen := map[string]int{}
 	for i := range terms {
 		expressions := p.Index(i).Child("matchLabelExpressions")
 		selected, problems := validateTopologyTerm(expressions, terms[i].MatchLabelExpressions)
 		errs = append(errs, problems...)
-		for _, other := range seen {
-			if equality.Semantic.DeepEqual(selected, other) {
-				errs = append(errs, field.Duplicate(expressions, ""))
-			}
+		text := fmt.Sprintf("%q", selected) // in the order of the keys
+		same := seen[text]
+		if len(selected) == 0 {
+			same += len(terms)
 		}
-		seen = append(seen, selected)
+		for range min(same, most-len(errs)) {
+			errs = append(errs, field.Duplicate(expressions, ""))
+		}
+		seen[text]++
 	}
 	return errs
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -130,7 +131,7 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 	}
 	i.Default(&out.Spec)
 	if errs := Validate(&out.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(kind, "", errs)
+		return nil, faults.Invalid(kind, "", errs)
 	}
 	to, err := i.find(sa, out.Spec.BoundObjectRef)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
@@ -89,7 +89,7 @@ func (z *Authorizer) Authorize(_ context.Context, a authorizer.Attributes) (auth
 		return authorizer.DecisionAllow, "RBAC: allowed by " + allowed, nil
 	}
 	if len(errs) > 0 {
-		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(errs)), nil
+		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", faults.Join(errs)), nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
@@ -116,7 +116,7 @@ func (z *Authorizer) Rules(u user.Info, namespace string) (rules []rbacv1.Policy
 		}
 		return true
 	})
-	return rules, utilerrors.NewAggregate(errs)
+	return rules, faults.Join(errs)
 }
 
 // RulesFor implements authorizer.RuleResolver.
