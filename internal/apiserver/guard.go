@@ -24,8 +24,8 @@ const (
 	largeUse = 1 << 20
 	// encodedCost is how many bytes an encoding takes for each that is stored.
 	encodedCost = 3
-	// decodedCost is how many bytes a body takes for each of its own until its
-	// object is stored.
+	// decodedCost is how many bytes a body takes at least for each of its own
+	// until its object is stored.
 	decodedCost = 10
 	// entryCost is what listing an entry takes besides its encoding.
 	entryCost = 16
@@ -101,7 +101,7 @@ func (q *request) reserveBody() error {
 	if q.endpoint != nil && q.endpoint.kind != nil && q.server.Memory.Full(q.now) && !q.privileged() && !q.critical() {
 		return q.outOfMemory()
 	}
-	use := int64(len(q.body)) * decodedCost
+	use := q.decodedUse()
 	if use < largeUse {
 		return nil
 	}

@@ -29,24 +29,33 @@ func (q *request) dropDuplicateOwners(obj resource.Object, warning string) {
 }
 
 func distinctOwners(owners []metav1.OwnerReference) (kept []metav1.OwnerReference, duplicates []string) {
+	type content struct {
+		metav1.OwnerReference // without its pointers
+		controller, block     ternary
+	}
+	seen := make(map[content]bool, len(owners))
 	for _, owner := range owners {
-		if containsOwner(kept, owner) {
+		c := content{owner, ternaryOf(owner.Controller), ternaryOf(owner.BlockOwnerDeletion)}
+		c.Controller, c.BlockOwnerDeletion = nil, nil
+		if seen[c] {
 			duplicates = append(duplicates, string(owner.UID))
-		} else {
-			kept = append(kept, owner)
+			continue
 		}
+		seen[c] = true
+		kept = append(kept, owner)
 	}
 	return kept, duplicates
 }
 
-func containsOwner(owners []metav1.OwnerReference, owner metav1.OwnerReference) bool {
-	for _, o := range owners {
-		if o.UID == owner.UID && o.Name == owner.Name && o.Kind == owner.Kind && o.APIVersion == owner.APIVersion &&
-			sameBool(o.Controller, owner.Controller) && sameBool(o.BlockOwnerDeletion, owner.BlockOwnerDeletion) {
-			return true
-		}
-	}
-	return false
-}
+// ternary is what a *bool says: 0 is nothing.
+type ternary int8
 
-func sameBool(a, b *bool) bool { return a == b || a != nil && b != nil && *a == *b }
+func ternaryOf(b *bool) ternary {
+	switch {
+	case b == nil:
+		return 0
+	case *b:
+		return 1
+	}
+	return -1
+}

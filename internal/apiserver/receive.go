@@ -181,7 +181,8 @@ func (q *request) unreadBody() io.ReadCloser {
 
 // isLarge says that serving the request takes much memory and time.
 func (q *request) isLarge() bool {
-	return len(q.body) > largeBody || len(q.body) > largePatch && q.http.Method == http.MethodPatch
+	return len(q.body) > largeBody || len(q.body) > largePatch && q.http.Method == http.MethodPatch ||
+		len(q.body) > manyElements && elementsOf(q.body, q.http.Header.Get("Content-Type")) > manyElements
 }
 
 // enterLarge takes one of the few places of large requests.

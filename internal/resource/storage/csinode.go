@@ -77,18 +77,19 @@ func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList 
 // validateCSINodeUpdate keeps what is known about a driver besides how many
 // volumes it takes: it can only be taken away and registered anew.
 func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field.ErrorList {
-	now := map[string][]int{}
-	for k := range n.Spec.Drivers {
-		now[n.Spec.Drivers[k].Name] = append(now[n.Spec.Drivers[k].Name], k)
+	now := map[string]*storagev1.CSINodeDriver{} // names that are there twice are a fault of their own
+	for i := range n.Spec.Drivers {
+		now[n.Spec.Drivers[i].Name] = &n.Spec.Drivers[i]
 	}
 	var errs field.ErrorList
 	for i := range old.Spec.Drivers {
-		for _, k := range now[old.Spec.Drivers[i].Name] {
-			before, d := old.Spec.Drivers[i].DeepCopy(), n.Spec.Drivers[k].DeepCopy()
-			before.Allocatable, d.Allocatable = nil, nil
-			if !equality.Semantic.DeepEqual(before, d) {
-				errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(*d), "field is immutable"))
-			}
+		before, d := old.Spec.Drivers[i].DeepCopy(), now[old.Spec.Drivers[i].Name].DeepCopy()
+		if d == nil {
+			continue
+		}
+		before.Allocatable, d.Allocatable = nil, nil
+		if !equality.Semantic.DeepEqual(before, d) {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(*d), "field is immutable"))
 		}
 	}
 	return errs

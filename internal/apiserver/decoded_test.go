@@ -1,0 +1,48 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/memory"
+)
+
+// A body that is decoded to many times its size is refused where there is no
+// memory for that, in whatever form it comes; one that is large in itself is
+// served.
+func TestBodiesThatAreDecodedToMuch(t *testing.T) {
+	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Memory = memory.NewGuard(400 << 20) })
+	const many = 250_000
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, many)}}
+	raw, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: raw}
+	if raw, err = unknown.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	data := `"` + strings.Repeat("x", 900<<10) + `"`
+	for _, test := range []struct {
+		what, path, body, contentType string
+		code                          int
+	}{
+		{"JSON", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", many), ",") + `]}}`, "application/json", http.StatusTooManyRequests},
+		{"YAML", podsPath, "metadata: {name: wide}\nspec:\n  containers:\n" + strings.Repeat("  - {}\n", many), "application/yaml", http.StatusTooManyRequests},
+		{"protobuf", podsPath, "k8s\x00" + string(raw), "application/vnd.kubernetes.protobuf", http.StatusTooManyRequests},
+		{"a pod", podsPath, podBody, "application/json", http.StatusCreated},
+		{"a large map", mapsPath, configMap("large", `},"data":{"a":`+data+`}`), "application/json", http.StatusCreated},
+	} {
+		code, answer, _ := call(t, s, http.MethodPost, test.path, test.body, "Content-Type", test.contentType)
+		if code != test.code {
+			t.Errorf("%s: %d %.200s, want %d", test.what, code, answer, test.code)
+		}
+	}
+}
