@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
@@ -23,8 +25,13 @@ const (
 	// genericElement is what an empty object of a custom resource takes, and
 	// the entry of a map.
 	genericElement = 400
+	// fewElements take little memory, whatever they are.
+	fewElements = 256
 	// manyElements is from how many elements a request is large.
 	manyElements = 8 << 10
+	// maxDecoded is what a body may be decoded to, in bytes: a pod with a
+	// quarter of a million containers.
+	maxDecoded = 640 << 20
 )
 
 // elementsOf is how many objects, or lists and maps of them, a body has at most.
@@ -41,7 +48,7 @@ func elementsOf(body []byte, contentType string) int {
 		}
 		return n
 	case codec.YAML:
-		return bytes.Count(body, []byte("{")) + bytes.Count(body, []byte("\n")) + bytes.Count(body, []byte("- "))
+		return bytes.Count(body, []byte("{")) + max(bytes.Count(body, []byte("\n")), bytes.Count(body, []byte("- ")))
 	}
 	return bytes.Count(body, []byte("{"))
 }
@@ -82,11 +89,16 @@ func elementSize(t reflect.Type, seen map[reflect.Type]bool) (largest int64) {
 	return largest
 }
 
+func errDecodedTooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("decoded, the object would take more than %d MiB of memory", maxDecoded>>20))
+}
+
 // decodedUse is how many bytes a body takes until its object is stored.
 func (q *request) decodedUse() int64 {
 	use := int64(len(q.body)) * decodedCost
-	if q.endpoint == nil || q.endpoint.version.New == nil {
+	n := elementsOf(q.body, q.http.Header.Get("Content-Type"))
+	if n < fewElements || q.endpoint == nil || q.endpoint.version.New == nil {
 		return use
 	}
-	return max(use, int64(elementsOf(q.body, q.http.Header.Get("Content-Type")))*largestElement(q.endpoint.version.New())*elementCopies)
+	return max(use, int64(n)*largestElement(q.endpoint.version.New())*elementCopies)
 }

@@ -19,8 +19,8 @@ import (
 // served.
 func TestBodiesThatAreDecodedToMuch(t *testing.T) {
 	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Memory = memory.NewGuard(400 << 20) })
-	const many = 250_000
-	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, many)}}
+	const many = 150_000 // whose elements are counted twice in YAML and protobuf
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, many/2)}}
 	raw, err := pod.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,8 @@ func TestBodiesThatAreDecodedToMuch(t *testing.T) {
 		code                          int
 	}{
 		{"JSON", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", many), ",") + `]}}`, "application/json", http.StatusTooManyRequests},
-		{"YAML", podsPath, "metadata: {name: wide}\nspec:\n  containers:\n" + strings.Repeat("  - {}\n", many), "application/yaml", http.StatusTooManyRequests},
+		{"JSON without end", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", 6*many), ",") + `]}}`, "application/json", http.StatusRequestEntityTooLarge},
+		{"YAML", podsPath, "metadata: {name: wide}\nspec:\n  containers:\n" + strings.Repeat("  - {}\n", many/2), "application/yaml", http.StatusTooManyRequests},
 		{"protobuf", podsPath, "k8s\x00" + string(raw), "application/vnd.kubernetes.protobuf", http.StatusTooManyRequests},
 		{"a pod", podsPath, podBody, "application/json", http.StatusCreated},
 		{"a large map", mapsPath, configMap("large", `},"data":{"a":`+data+`}`), "application/json", http.StatusCreated},

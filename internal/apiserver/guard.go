@@ -102,6 +102,9 @@ func (q *request) reserveBody() error {
 		return q.outOfMemory()
 	}
 	use := q.decodedUse()
+	if use > maxDecoded {
+		return errDecodedTooLarge()
+	}
 	if use < largeUse {
 		return nil
 	}

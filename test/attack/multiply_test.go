@@ -198,7 +198,11 @@ func fakeKubelet(t *testing.T, c *cluster, name string) (served *atomic.Int64) {
 		}
 		served.Add(1)
 		defer served.Add(-1)
-		if err := http.NewResponseController(w).Flush(); err == nil {
+		_, err := io.WriteString(w, "begun\n")
+		if err == nil {
+			err = http.NewResponseController(w).Flush()
+		}
+		if err == nil {
 			<-r.Context().Done()
 		}
 	}))
