@@ -158,6 +158,9 @@ func TestLog(t *testing.T) {
 	if err != nil || w.Body.String() != "/containerLogs/default/web/main?follow=true&timestamps=true" || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%v %+v", err, w)
 	}
+	if w, err := request(c, "pods", "web", "log", ""); err != nil || !w.Flushed {
+		t.Errorf("a client waits for the first line to learn that there is a log: %v", err)
+	}
 	if _, err := request(c, "pods", "web", "log", "?tailLines=7"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "ContainerCreating") {
 		t.Errorf("%v", err)
 	}

@@ -91,9 +91,11 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	_ = control.Flush() // the log may have no line for long
 	var out io.Writer = w
 	if follow {
-		out = flushing{w, http.NewResponseController(w)}
+		out = flushing{w, control}
 	}
 	_, _ = io.Copy(out, response.Body)
 	return nil
