@@ -125,8 +125,12 @@ func (l *Lock) isAt(path string) (bool, error) {
 
 // Tell notes who holds the lock, for the messages of others, as when a process
 // has inherited it. On a full disk they do without; what would make room must
-// not fail for that.
+// not fail for that. What the file says already is not written again: a process
+// that takes a lock often would keep its disk busy.
 func (l *Lock) Tell(holder Holder) {
+	if readHolder(l.file) == holder {
+		return
+	}
 	raw, err := json.Marshal(holder)
 	if err == nil && l.file.Truncate(0) == nil {
 		_, _ = l.file.WriteAt(append(raw, '\n'), 0)
