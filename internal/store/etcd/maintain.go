@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
 
@@ -172,7 +174,11 @@ func (e *Embedded) compactNow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err = e.kv.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true}); err != nil {
+	_, err = e.kv.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true})
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+		return nil // nothing was written since the last time
+	}
+	if err != nil {
 		return fmt.Errorf("compact at %d: %w", revision, err)
 	}
 	return nil

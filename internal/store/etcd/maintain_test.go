@@ -1,6 +1,14 @@
 package etcd
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/store"
+)
 
 func TestDecide(t *testing.T) {
 	const mb = 1 << 20
@@ -22,5 +30,47 @@ func TestDecide(t *testing.T) {
 		if got := decide(tt.sizes); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A database that is full of what is needed takes writes again once its quota
+// is larger.
+func TestALargerQuotaLiftsTheAlarm(t *testing.T) {
+	dir := t.TempDir()
+	embedded := func(quota int64) *Embedded {
+		t.Helper()
+		e, err := Embed(t.Context(), Config{Dir: dir, QuotaBytes: quota})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	maintain := func(e *Embedded) {
+		t.Helper()
+		if err := e.maintainOnce(t.Context(), klog.Background(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := embedded(8 << 20)
+	value := make([]byte, 1<<20)
+	var err error
+	for i := 0; err == nil; i++ {
+		_, err = small.Create(t.Context(), fmt.Sprintf("/registry/large-%d", i), value, 0)
+	}
+	if !errors.Is(err, store.ErrFull) {
+		t.Fatal(err)
+	}
+	for range 2 {
+		maintain(small)
+		if _, err := small.Create(t.Context(), "/registry/large", value, 0); !errors.Is(err, store.ErrFull) {
+			t.Fatalf("there is nothing to be reclaimed, and a write gets %v", err)
+		}
+	}
+	small.stop(func() {}, false)
+	large := embedded(1 << 30)
+	defer large.stop(func() {}, false)
+	maintain(large)
+	if _, err := large.Create(t.Context(), "/registry/large", value, 0); err != nil {
+		t.Error(err)
 	}
 }
