@@ -36,7 +36,11 @@ func (q *request) openStream(media codec.Media) (eventStream, error) {
 	q.w.WriteHeader(q.code)
 	s := &httpStream{w: q.w, control: http.NewResponseController(q.w), wire: http.NewResponseController(q.wire), size: &q.size}
 	s.guard = time.AfterFunc(streamPatience, s.check)
-	return s, s.control.Flush()
+	if err := s.send(nil); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // streamPatience is how long a client may take to read what is sent at once.
