@@ -99,8 +99,7 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
-	if err := e.elected(ctx, config.PeerURL == ""); err != nil {
-		server.Close()
+	if err := e.lead(ctx, config.PeerURL == ""); err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	client := v3client.New(server.Server)
@@ -113,6 +112,15 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		}
 	}
 	return e, nil
+}
+
+// lead waits until there is a leader, and stops an etcd that gets none.
+func (e *Embedded) lead(ctx context.Context, single bool) error {
+	err := e.elected(ctx, single)
+	if err != nil {
+		within(ctx.Err() == nil, e.server.Close)
+	}
+	return err
 }
 
 // elected waits until there is a leader, which a single member becomes at once.
@@ -273,15 +281,23 @@ const closePatience = 300 * time.Millisecond
 // stop stops the etcd once those beside it have ended, who may be waiting for
 // an answer of one that failed.
 func (e *Embedded) stop(beside func(), failed bool) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
+	within(failed, func() {
 		if !failed {
 			beside()
 		}
 		// The watches go before the server, so that they end without an error.
 		_ = e.client.Close()
 		e.server.Close()
+	})
+}
+
+// within waits until closing is done, and if the etcd failed, no longer than
+// closePatience.
+func within(failed bool, closing func()) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		closing()
 	}()
 	var late <-chan time.Time
 	if failed {

@@ -72,3 +72,35 @@ func TestRunReturnsWhyEtcdEnded(t *testing.T) {
 		t.Fatal("it runs on")
 	}
 }
+
+// An etcd that fails before it has a leader may hold a lock for ever, which
+// nobody waits for.
+func TestAnEtcdThatFailsWhileItElects(t *testing.T) {
+	ends := newFatal()
+	config, err := Config{Dir: t.TempDir()}.embed(klog.Background(), ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := start(config, ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := server.Server.Backend().BatchTx()
+	lock.LockOutsideApply()
+	defer func() {
+		lock.Unlock()
+		for range server.Err() { // closed at its end
+		}
+	}()
+	ends <- errors.New("no space left on device")
+	failed := make(chan error)
+	go func() { failed <- (&Embedded{server: server, ends: ends}).lead(t.Context(), true) }()
+	select {
+	case err := <-failed:
+		if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for the end of an etcd that hangs")
+	}
+}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,26 +47,36 @@ func statDisk(dir string) (size, free uint64, err error) {
 	return s.Blocks * uint64(s.Bsize), s.Bavail * uint64(s.Bsize), nil
 }
 
-// room refuses writes while the disk is nearly full.
+// room refuses writes while the disk is nearly full. One goroutine looks at the
+// disk, which may hang; writers go by what it found last.
 type room struct {
 	pb.KVClient
-	dir  string
-	disk disk
-
-	mu     sync.Mutex // guards the following
-	looked time.Time
-	full   error         // why writes are refused; nil if they are not
-	turned chan struct{} // holds a token once full has changed
+	dir    string
+	disk   disk
+	wanted chan struct{} // holds a token while a writer waits for a look
+	last   atomic.Pointer[finding]
 }
 
+// finding is what a look at the disk found.
+type finding struct {
+	at   time.Time
+	full error         // why writes are refused; nil if they are not
+	next chan struct{} // closed when there is a newer finding
+}
+
+// newRoom returns a room that has looked at the disk once. What is found later
+// is found by report.
 func newRoom(kv pb.KVClient, dir string, d disk) *room {
-	return &room{KVClient: kv, dir: dir, disk: d, turned: make(chan struct{}, 1)}
+	r := &room{KVClient: kv, dir: dir, disk: d, wanted: make(chan struct{}, 1)}
+	r.last.Store(&finding{next: make(chan struct{})})
+	_ = r.look()
+	return r
 }
 
 // Txn implements pb.KVClient.
 func (r *room) Txn(ctx context.Context, txn *pb.TxnRequest, options ...grpc.CallOption) (*pb.TxnResponse, error) {
 	if puts(txn) {
-		if err := r.look(lookEvery); err != nil {
+		if err := r.refuses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -82,56 +92,78 @@ func puts(txn *pb.TxnRequest) bool {
 	return false
 }
 
-// look returns why there is no room, by what was found at most age ago.
-func (r *room) look(age time.Duration) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.looked) >= age {
-		r.looked = now
-		size, free, err := r.disk(r.dir)
-		if err == nil { // a disk that cannot be asked may well take what is written
-			r.judge(size, free)
-		}
+// refuses returns why a write is refused, by what was found at most lookEvery
+// ago, or before that if the disk takes longer than lookEvery to answer.
+func (r *room) refuses(ctx context.Context) error {
+	f := r.last.Load()
+	if time.Since(f.at) < lookEvery {
+		return f.full
 	}
-	return r.full
+	select {
+	case r.wanted <- struct{}{}:
+	default:
+	}
+	patience := time.NewTimer(lookEvery)
+	defer patience.Stop()
+	select {
+	case <-f.next:
+		return r.last.Load().full
+	case <-patience.C:
+		return f.full
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-// judge decides whether writes are refused. Once they are, it takes somewhat
-// more room to end that. The caller holds the mutex.
-func (r *room) judge(size, free uint64) {
-	was := r.full != nil
+// look asks the disk and returns why there is no room. Only one goroutine
+// calls it.
+func (r *room) look() error {
+	before := r.last.Load()
+	found := &finding{full: before.full, next: make(chan struct{})}
+	size, free, err := r.disk(r.dir)
+	if err == nil { // a disk that cannot be asked may well take what is written
+		found.full = r.judge(size, free, before.full != nil)
+	}
+	found.at = time.Now()
+	r.last.Store(found)
+	close(before.next)
+	return found.full
+}
+
+// judge returns why writes are refused, if they are. Once they are, it takes
+// somewhat more room to end that.
+func (r *room) judge(size, free uint64, was bool) error {
 	need := min(max(size/roomShare, leastRoom), wantedRoom)
 	if was {
 		need += need / 8
 	}
-	r.full = nil
-	if free < need {
-		r.full = fmt.Errorf("%w: %d MiB are free in %s, and etcd needs %d MiB to take writes: make room there", syscall.ENOSPC, free>>20, r.dir, need>>20)
+	if free >= need {
+		return nil
 	}
-	if was != (r.full != nil) {
-		select {
-		case r.turned <- struct{}{}:
-		default:
-		}
-	}
+	return fmt.Errorf("%w: %d MiB are free in %s, and etcd needs %d MiB to take writes: make room there", syscall.ENOSPC, free>>20, r.dir, need>>20)
 }
 
-// report shows, until ctx ends, whether there is room.
+// report looks at the disk, whenever a writer wants it and else from time to
+// time, and shows whether there is room, until ctx ends.
 func (r *room) report(ctx context.Context) {
 	const condition = "DiskFull"
+	shown := ""
 	for {
-		wait := idleLookEvery
-		err := r.look(lookEvery)
-		supervise.Report(ctx, condition, err)
+		err := r.look()
+		wait, message := idleLookEvery, ""
 		if err != nil {
-			wait = fullLookEvery
+			wait, message = fullLookEvery, err.Error()
+		}
+		if message != shown {
+			supervise.Report(ctx, condition, err)
+			shown = message
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-r.turned:
+		case <-r.wanted:
 			timer.Stop()
 		case <-timer.C:
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -58,6 +59,7 @@ func TestADiskThatIsNearlyFullTakesNoWrites(t *testing.T) {
 		if err := create(); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		free.Store(95 * mib)
 		time.Sleep(lookEvery)
 		err := create()
@@ -98,6 +100,48 @@ func TestADiskThatIsNearlyFullTakesNoWrites(t *testing.T) {
 	})
 }
 
+// A disk that does not answer keeps no write from its deadline, and from etcd
+// only for a moment.
+func TestADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		hangs := false
+		r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) {
+			if hangs {
+				<-answer
+			}
+			return 1 << 40, 1 << 39, nil
+		})
+		hangs = true
+		time.Sleep(time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.report(ctx)
+		s := newStore(r, nil)
+		var writers sync.WaitGroup
+		for range 10 {
+			writers.Go(func() {
+				began := time.Now()
+				if _, err := s.Create(ctx, "/a", []byte("b"), 0); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > lookEvery {
+					t.Errorf("a write took %v", took)
+				}
+			})
+			writers.Go(func() {
+				short, cancel := context.WithTimeout(ctx, lookEvery/2)
+				defer cancel()
+				if _, err := s.Create(short, "/a", []byte("b"), 0); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a write that is late: %v", err)
+				}
+			})
+		}
+		writers.Wait()
+		close(answer)
+	})
+}
+
 // However small a disk is, the next file of etcd's log fits on it.
 func TestSmallDisksKeepALogFileFree(t *testing.T) {
 	const mib = 1 << 20
@@ -109,13 +153,14 @@ func TestSmallDisksKeepALogFileFree(t *testing.T) {
 		takes      bool
 	}{{200, 71, true}, {200, 67, false}, {800, 82, true}, {800, 79, false}, {900, 91, true}, {900, 89, false}, {10000, 97, true}, {10000, 95, false}} {
 		r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) { return test.size * mib, test.free * mib, nil })
-		if err := r.look(0); (err == nil) != test.takes {
+		if err := r.look(); (err == nil) != test.takes {
 			t.Errorf("%d of %d MiB are free: %v", test.free, test.size, err)
 		}
 	}
 	r := newRoom(&taker{}, "/data", nil)
 	r.disk = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no such folder") }
-	if err := r.look(0); err != nil {
+	r = newRoom(&taker{}, "/data", r.disk)
+	if err := r.look(); err != nil {
 		t.Errorf("a disk that cannot be asked: %v", err)
 	}
 }
