@@ -56,6 +56,9 @@ func (s *servers) get() (*instance, <-chan struct{}) {
 	return nil, s.changed
 }
 
+// errServerEnded ends what ran with an instance of the API server.
+var errServerEnded = errors.New("its API server has ended")
+
 // with returns a component that runs with a provider of the current instance,
 // and goes over to the next one when that has ended.
 func (s *servers) with(run func(context.Context, client.Provider) error) func(context.Context) error {
@@ -71,13 +74,13 @@ func (s *servers) with(run func(context.Context, client.Provider) error) func(co
 				continue
 			}
 			supervise.Report(ctx, "APIServer", nil)
-			inner, cancel := context.WithCancel(ctx)
-			stop := context.AfterFunc(i.life, cancel)
-			err := supervise.Run(inner, func(ctx context.Context) error { return run(ctx, i.provider) })
-			stop()
-			cancel()
+			err := supervise.Run(ctx, func(ctx context.Context) error {
+				stop := context.AfterFunc(i.life, func() { supervise.Fail(ctx, errServerEnded) })
+				defer stop()
+				return run(ctx, i.provider)
+			})
 			panicked := (*supervise.Panic)(nil)
-			if i.life.Err() == nil || errors.As(err, &panicked) {
+			if i.life.Err() == nil || errors.As(err, &panicked) || errors.Is(err, supervise.ErrLeft) {
 				return err
 			}
 		}

@@ -15,8 +15,8 @@ import (
 // holds a lock over a panic never does; it is left behind then.
 const patience = 10 * time.Second
 
-// errLeft is an instance some of whose goroutines would not end.
-var errLeft = fmt.Errorf("goroutines that did not end within %v are left behind", patience)
+// ErrLeft is an instance some of whose goroutines would not end.
+var ErrLeft = fmt.Errorf("goroutines that did not end within %v are left behind", patience)
 
 // Panic is a panic as an error.
 type Panic struct {
@@ -69,7 +69,9 @@ func run(outer context.Context, m *member, f func(context.Context) error) error 
 	go func() {
 		defer s.leave()
 		defer cancel(nil)
-		s.fail(Call(func() error { return f(ctx) }))
+		if err := Call(func() error { return f(ctx) }); !s.fail(err) {
+			Note(ctx, err)
+		}
 		if outer.Err() == nil {
 			close(early)
 		}
@@ -90,7 +92,7 @@ func run(outer context.Context, m *member, f func(context.Context) error) error 
 	if s.fail(errEnded); s.isEmpty() {
 		return s.err
 	}
-	return errors.Join(s.err, errLeft)
+	return errors.Join(s.err, ErrLeft)
 }
 
 // Go runs f in a goroutine of the component that ctx belongs to: a panic of

@@ -387,6 +387,23 @@ func TestRunWaitsForAllAndReturnsTheFirstFailure(t *testing.T) {
 	})
 }
 
+func TestAPanicAfterTheFailureIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := supervise.NewGroup(supervise.Options{})
+		g.Go(ctx, "late", func(ctx context.Context) error {
+			supervise.Fail(ctx, errors.New("broken"))
+			panic("over what is half done")
+		})
+		synctest.Wait()
+		if c := component(t, g, "late"); c.Panics != 1 || c.LastError != "broken" {
+			t.Errorf("got %+v", c)
+		}
+		cancel()
+		g.Wait()
+	})
+}
+
 // TestNoteOfNothingIsFree: informers note the outcome of every notification.
 func TestNoteOfNothingIsFree(t *testing.T) {
 	ctx := t.Context()
