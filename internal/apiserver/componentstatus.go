@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -52,11 +52,10 @@ func (s *Server) componentChecks() map[string]func(context.Context) error {
 func statuses(ctx context.Context, checks map[string]func(context.Context) error) []*watchcache.Entry {
 	names := slices.Sorted(maps.Keys(checks))
 	entries := make([]*watchcache.Entry, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() { entries[i] = componentStatus(ctx, name, checks[name]) })
-	}
-	all.Wait()
+	supervise.Each(len(names), func(i int) error {
+		entries[i] = componentStatus(ctx, names[i], checks[names[i]])
+		return nil
+	})
 	return entries
 }
 

@@ -53,10 +53,14 @@ func TestNothingRegistersItself(t *testing.T) {
 var supervised = []string{
 	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/dns/", "internal/component/", "internal/podnet/",
 	"internal/client/", "internal/containerd/", "internal/pki/", "internal/kubelet/", "cluster/",
+	"internal/apiserver/", "internal/watchcache/",
 }
 
 // Files there that begin goroutines of their own, and why they may.
 var unsupervised = map[string]string{
+	"internal/apiserver/run.go":      "the HTTP server recovers panics of requests",
+	"internal/apiserver/stream.go":   "reads from a WebSocket, and calls nobody",
+	"internal/apiserver/watch.go":    "passes ticks on, and calls nobody",
 	"internal/client/factory.go":     "waits for informers that begin by Call, and outlive every component",
 	"internal/client/informer.go":    "waits for listeners, whose handlers are guarded",
 	"internal/client/transport.go":   "the API server's handler recovers panics of requests",

@@ -2,14 +2,15 @@ package watchcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // pageSize is how many keys are read at a time while filling.
@@ -61,17 +62,17 @@ func decodePage(ctx context.Context, kinds map[string]*Kind, page []store.KeyVal
 	entries := make([]*Entry, len(page))
 	workers := runtime.GOMAXPROCS(0)
 	part := (len(page) + workers - 1) / workers
-	var wg sync.WaitGroup
-	for start := 0; start < len(page); start += part {
-		wg.Go(func() {
-			for i := start; i < min(start+part, len(page)); i++ {
-				if k, at := route(kinds, page[i].Key); k != nil {
-					entries[i] = k.decodeListed(ctx, k.Resource(), at, page[i])
-				}
+	errs := supervise.Each(workers, func(worker int) error {
+		for i := worker * part; i < min((worker+1)*part, len(page)); i++ {
+			if k, at := route(kinds, page[i].Key); k != nil {
+				entries[i] = k.decodeListed(ctx, k.Resource(), at, page[i])
 			}
-		})
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		panic(err) // in the goroutine of the component
 	}
-	wg.Wait()
 	return entries
 }
 
@@ -81,11 +82,23 @@ func (k *Kind) decodeListed(ctx context.Context, r *resource.Resource, at Positi
 	if e, ok := k.Get(at.Namespace, at.Name); ok && e.Revision == kv.Revision && r == k.Resource() {
 		return e
 	}
-	obj, err := resource.DecodeStored(r, kv.Value, kv.Revision)
+	e, err := k.made(r, at, kv.Value, kv.Revision)
 	if err != nil {
 		k.undecodable.Add(1)
+		supervise.Note(ctx, err)
 		klog.FromContext(ctx).Error(err, "Stored value is hidden from the API until it is overwritten or deleted", "key", kv.Key, "revision", kv.Revision)
 		return nil
 	}
-	return newEntry(r, obj, at, kv.Revision, len(kv.Value))
+	return e
+}
+
+// made returns the entry of a stored value. A panic over it is an error, as is
+// a value that cannot be decoded.
+func (k *Kind) made(r *resource.Resource, at Position, value []byte, revision int64) (e *Entry, err error) {
+	defer supervise.Catch(&err)
+	obj, err := resource.DecodeStored(r, value, revision)
+	if err != nil {
+		return nil, err
+	}
+	return newEntry(r, obj, at, revision, len(value)), nil
 }

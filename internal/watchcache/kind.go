@@ -7,6 +7,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Kind is the cache of one resource and the way to write it.
@@ -85,11 +86,18 @@ type change struct {
 }
 
 // decode turns a write of the store into a change, with the object that its
-// writer lent if there is one. A value that cannot be decoded hides the object.
+// writer lent if there is one. A value that cannot be decoded, or that something
+// panics over, hides the object.
 // before are the changes of this kind that are decoded but not yet visible.
-func (k *Kind) decode(at Position, e store.Event, before []change) (change, error) {
+func (k *Kind) decode(at Position, e store.Event, before []change) (c change, err error) {
 	r := k.Resource()
-	c := change{at: at, revision: e.Revision}
+	c = change{at: at, revision: e.Revision}
+	defer func() {
+		if err != nil {
+			k.undecodable.Add(1)
+		}
+	}()
+	defer supervise.Catch(&err)
 	if e.Deleted {
 		c.last = k.loans.take(r, at, nil, e.Revision, func() int64 { return k.revisionAt(at, before) })
 		return c, nil
@@ -97,13 +105,8 @@ func (k *Kind) decode(at Position, e store.Event, before []change) (change, erro
 	if c.entry = k.loans.take(r, at, e.Value, e.Revision, nil); c.entry != nil {
 		return c, nil
 	}
-	obj, err := resource.DecodeStored(r, e.Value, e.Revision)
-	if err != nil {
-		k.undecodable.Add(1)
-		return c, err
-	}
-	c.entry = newEntry(r, obj, at, e.Revision, len(e.Value))
-	return c, nil
+	c.entry, err = k.made(r, at, e.Value, e.Revision)
+	return c, err
 }
 
 // revisionAt is the revision of the object at a position once the changes are

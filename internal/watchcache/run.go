@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -24,8 +23,8 @@ const (
 // is filled again and every cursor fails with store.ErrCompacted.
 func (c *Cache) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { supervise.Guard(ctx, func() { c.fresh.run(ctx, c.store) }) })
+	var wg supervise.WaitGroup
+	wg.Go(ctx, func() { c.fresh.run(ctx, c.store) })
 	defer wg.Wait()
 	defer close(c.stopped)
 	defer cancel()
@@ -171,6 +170,7 @@ func (c *Cache) collect(ctx context.Context, kinds map[string]*Kind, k *Kind, ev
 		}
 		ch, err := k.decode(at, e, changes)
 		if err != nil {
+			supervise.Note(ctx, err)
 			klog.FromContext(ctx).Error(err, "Stored value is hidden from the API until it is overwritten or deleted", "key", e.Key, "revision", e.Revision)
 		}
 		changes = append(changes, ch)

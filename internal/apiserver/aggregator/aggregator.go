@@ -21,11 +21,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -39,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/reach"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -93,7 +92,7 @@ type Server struct {
 	kind     *watchcache.Kind
 	starting bool // nothing has been registered yet
 	backends map[string]*backend
-	wait     sync.WaitGroup
+	wait     supervise.WaitGroup
 	watching bool
 }
 
@@ -211,7 +210,7 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 		}
 	}
 	next := table{}
-	var settling errgroup.Group
+	settling := supervise.Apart(ctx)
 	settling.SetLimit(settlingInFlight)
 	var entries []discovery.APIService
 	for name, e := range all {

@@ -108,7 +108,7 @@ const retryAfter = time.Second
 
 // retry looks at everything again after a failed write.
 func (s *Server) retry(ctx context.Context) {
-	s.wait.Go(func() {
+	s.wait.Go(ctx, func() {
 		select {
 		case <-ctx.Done():
 		case <-s.Clock.After(retryAfter):

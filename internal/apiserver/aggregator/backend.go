@@ -61,7 +61,7 @@ func (s *Server) start(ctx context.Context, service *apiregistrationv1.APIServic
 		server: s, name: service.Name, uid: service.UID, spec: service.Spec, cancel: cancel,
 		transport: s.newTransport(&service.Spec), done: make(chan struct{}), poke: make(chan struct{}, 1), tags: map[string]string{},
 	}
-	s.wait.Go(func() {
+	s.wait.Go(ctx, func() {
 		defer close(b.done)
 		supervise.Guard(ctx, func() { b.run(ctx) })
 		b.transport.CloseIdleConnections()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // check finds out whether the server answers for its group version.
@@ -85,22 +86,13 @@ func (b *backend) probe(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	results := make(chan error, probeAttempts-1)
-	for range probeAttempts - 1 {
-		go func() {
-			results <- guard.Call(ctx, "probing APIService "+b.name, func() error { return b.probeOnce(ctx) })
-		}()
-	}
-	var passed bool
-	for range probeAttempts - 1 {
-		if again := <-results; again != nil {
-			err = again
-		} else {
-			passed = true
+	for _, again := range supervise.Each(probeAttempts-1, func(int) error {
+		return guard.Call(ctx, "probing APIService "+b.name, func() error { return b.probeOnce(ctx) })
+	}) {
+		if again == nil {
+			return nil
 		}
-	}
-	if passed {
-		return nil
+		err = again
 	}
 	return err
 }

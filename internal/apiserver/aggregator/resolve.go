@@ -35,7 +35,7 @@ func (s *Server) follow(ctx context.Context, path string, nameOf func(resource.O
 	if kind == nil {
 		return
 	}
-	s.wait.Go(func() {
+	s.wait.Go(ctx, func() {
 		supervise.Guard(ctx, func() {
 			for ctx.Err() == nil {
 				cursor, err := kind.Watch(kind.Snapshot().Revision)

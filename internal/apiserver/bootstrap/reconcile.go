@@ -14,10 +14,9 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // writesInFlight is how many objects are written at a time: a durable store
@@ -48,7 +47,7 @@ func Reconcile(ctx context.Context, source objects.Source, w Writer, o Options) 
 
 // ensure has all objects as they are wanted.
 func ensure(ctx context.Context, source objects.Source, w Writer, all []wanted) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := supervise.Together(ctx)
 	g.SetLimit(writesInFlight)
 	for _, want := range all {
 		kind := source.Kind(want.storagePath)

@@ -27,7 +27,7 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 	if d := s.served[crd.Name]; d != nil && d.uid == crd.UID {
 		c.instances = s.Cache.Kind(d.stored)
 	}
-	s.wait.Go(func() {
+	s.wait.Go(ctx, func() {
 		for ctx.Err() == nil {
 			err := guard.Call(ctx, "removing definition "+crd.Name, func() error { return c.run(ctx) })
 			if err == nil || ctx.Err() != nil {

@@ -40,6 +40,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -84,7 +85,7 @@ type Server struct {
 	served   map[string]*definition // by the name of the CustomResourceDefinition
 	seen     map[string]int64       // revisions at which there was nothing left to do
 	cleanups map[types.UID]bool
-	wait     sync.WaitGroup
+	wait     supervise.WaitGroup
 }
 
 // New makes a server; Run must follow.

@@ -15,13 +15,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -66,7 +65,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return errors.New("flow schemas and priority levels are not among the resources")
 	}
 	changed := make(chan struct{}, 1)
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := supervise.Together(ctx)
 	for _, kind := range []*watchcache.Kind{schemas, levels} {
 		g.Go(func() error { return follow(ctx, kind, changed) })
 	}
