@@ -86,10 +86,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 
 // servers are the proxy's HTTP servers.
 type servers struct {
-	ctx   context.Context
-	mu    sync.Mutex // guards local
+	ctx context.Context
+	all []*http.Server // but those of local
+
+	mu    sync.Mutex // guards the following
 	local map[uint16]*localServer
-	all   []*http.Server
 }
 
 // listen opens the health and metrics addresses, so that a taken port is an
@@ -110,10 +111,12 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 		if server.address == "" {
 			continue
 		}
-		if _, err := s.serve(server.address, server.handler); err != nil {
+		running, err := s.serve(server.address, server.handler)
+		if err != nil {
 			s.stop()
 			return nil, fmt.Errorf("proxy's %s address %s cannot be used (choose another): %w", server.name, server.address, err)
 		}
+		s.all = append(s.all, running)
 	}
 	return s, nil
 }
@@ -124,7 +127,6 @@ func (s *servers) serve(address string, handler http.Handler) (*http.Server, err
 		return nil, err
 	}
 	server := httpserver.New(handler, nil)
-	s.all = append(s.all, server)
 	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewDoor(listener)) })
 	return server, nil
 }
@@ -134,6 +136,12 @@ func (s *servers) stop() {
 	for _, server := range s.all {
 		_ = server.Close()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.local {
+		_ = l.server.Close()
+	}
+	clear(s.local)
 }
 
 // localServer answers a load balancer for one Service with
