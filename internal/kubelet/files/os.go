@@ -113,16 +113,34 @@ func (OS) Watch(path string) (<-chan struct{}, func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range watcher.Events {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
+		tell(changed, watcher.Events, watcher.Errors)
 	}()
 	return changed, func() {
 		_ = watcher.Close()
 		<-done
+	}
+}
+
+// tell reports events until their channel is closed, and errors as well: after
+// an overflow nobody knows what has changed, and the watcher waits until it has
+// told of it.
+func tell(changed chan<- struct{}, events <-chan fsnotify.Event, errs <-chan error) {
+	for {
+		select {
+		case _, ok := <-events:
+			if !ok {
+				return
+			}
+		case _, ok := <-errs:
+			if !ok {
+				errs = nil
+				continue
+			}
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}
 }
 
