@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"container/list"
 	"net"
 	"net/netip"
 	"slices"
@@ -71,38 +72,96 @@ func addressOf(peer net.Addr) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
+// clientAt is what the queries from an address count for: this machine has many
+// loopback addresses, and is one client.
+func clientAt(from net.Addr) netip.Addr {
+	if a := addressOf(from); !a.IsLoopback() {
+		return a
+	}
+	return netip.IPv6Loopback()
+}
+
 // quota bounds what all clients together, and each of them, have under way.
+// Where all have too much, the oldest use of the client with most is displaced.
 type quota struct {
 	all, each int
 
-	mu   sync.Mutex // guards uses
-	uses map[netip.Addr]int
+	mu   sync.Mutex                // guards uses
+	uses map[netip.Addr]*list.List // of *use, as they came
 	sum  int
 }
 
+// use is one thing that a client has under way; displace ends it.
+type use struct {
+	client   netip.Addr
+	displace func()
+	element  *list.Element
+	gone     bool
+}
+
 func newQuota(all, each int) *quota {
-	return &quota{all: all, each: each, uses: map[netip.Addr]int{}}
+	return &quota{all: all, each: each, uses: map[netip.Addr]*list.List{}}
 }
 
-// take counts one more use by a client and reports whether it is within the
-// bounds. Then it must be given back.
-func (q *quota) take(client netip.Addr) bool {
+// take counts one more use by a client, and reports whether that is within the
+// client's bound. Then give must be called once the use has ended, for whatever
+// reason. displace is called at most once, and must not block.
+func (q *quota) take(client netip.Addr, displace func()) (give func(), ok bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.sum >= q.all || q.uses[client] >= q.each {
-		return false
+	own := q.uses[client]
+	if own != nil && own.Len() >= q.each || q.each == 0 {
+		q.mu.Unlock()
+		return nil, false
 	}
+	var displaced *use
+	if q.sum >= q.all {
+		if displaced = q.displaceable(); displaced != nil {
+			q.forget(displaced)
+		}
+	}
+	if own = q.uses[client]; own == nil {
+		own = list.New()
+		q.uses[client] = own
+	}
+	u := &use{client: client, displace: displace}
+	u.element = own.PushBack(u)
 	q.sum++
-	q.uses[client]++
-	return true
+	q.mu.Unlock()
+	if displaced != nil {
+		displaced.displace()
+	}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.forget(u)
+	}, true
 }
 
-func (q *quota) give(client netip.Addr) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// displaceable is the oldest use of the client with most; nil if there is none.
+// The mutex is held.
+func (q *quota) displaceable() *use {
+	var largest *list.List
+	for _, uses := range q.uses {
+		if largest == nil || uses.Len() > largest.Len() {
+			largest = uses
+		}
+	}
+	if largest == nil {
+		return nil
+	}
+	return largest.Front().Value.(*use)
+}
+
+// forget drops a use. The mutex is held.
+func (q *quota) forget(u *use) {
+	if u.gone {
+		return
+	}
+	u.gone = true
 	q.sum--
-	if q.uses[client]--; q.uses[client] == 0 {
-		delete(q.uses, client)
+	uses := q.uses[u.client]
+	if uses.Remove(u.element); uses.Len() == 0 {
+		delete(q.uses, u.client)
 	}
 }
 
@@ -120,9 +179,10 @@ func (l listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := addressOf(conn.RemoteAddr())
-		if l.clients.allowed(conn.RemoteAddr()) && l.quota.take(client) {
-			return &countedConn{Conn: conn, done: sync.OnceFunc(func() { l.quota.give(client) })}, nil
+		if l.clients.allowed(conn.RemoteAddr()) {
+			if give, ok := l.quota.take(clientAt(conn.RemoteAddr()), func() { _ = conn.Close() }); ok {
+				return &countedConn{Conn: conn, done: give}, nil
+			}
 		}
 		_ = conn.Close()
 	}

@@ -145,7 +145,7 @@ func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Ms
 func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
 	reply := new(dns.Msg).SetReply(query)
 	reply.RecursionAvailable = true
-	client := addressOf(w.RemoteAddr())
+	client := clientAt(w.RemoteAddr())
 	switch {
 	case !s.clients.allowed(w.RemoteAddr()):
 		reply.Rcode = dns.RcodeRefused

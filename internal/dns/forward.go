@@ -16,6 +16,8 @@ import (
 
 const (
 	forwardTimeout = 2 * time.Second
+	// streamTimeout is the part of it that asking again by TCP may take.
+	streamTimeout = time.Second
 	// forwardsAtOnce bounds the questions that wait for the host's resolvers,
 	// forwardsOfOne those of one client among them.
 	forwardsAtOnce = 1024
@@ -91,10 +93,13 @@ func (f *forwarder) ask(ctx context.Context, client netip.Addr, query *dns.Msg) 
 		return answerTo(query, known.reply.Copy())
 	}
 	failed := new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
-	if !f.quota.take(client) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	give, ok := f.quota.take(client, cancel)
+	if !ok {
 		return failed
 	}
-	defer f.quota.give(client)
+	defer give()
 	for _, server := range f.asked() {
 		reply, err := exchange(ctx, query, server)
 		if err != nil || reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused {
@@ -117,18 +122,52 @@ func exchange(ctx context.Context, query *dns.Msg, server string) (*dns.Msg, err
 	defer cancel()
 	asked := ownQuery(query)
 	c := &dns.Client{Timeout: forwardTimeout, UDPSize: resolverSize}
-	reply, _, err := c.ExchangeContext(ctx, asked, server)
+	reply, err := send(ctx, c, asked, server)
+	if err == nil && (reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented) {
+		// It may not know EDNS (RFC 6891, section 7).
+		asked.Extra, asked.Id = nil, dns.Id()
+		reply, err = send(ctx, c, asked, server)
+	}
 	if err == nil && (reply.Truncated || !answersTo(reply, asked)) {
-		c.Net, asked.Id = "tcp", dns.Id()
-		reply, _, err = c.ExchangeContext(ctx, asked, server)
-		if err == nil && !strings.EqualFold(questionOf(reply), questionOf(asked)) {
-			err = fmt.Errorf("%s answered another question than it was asked", server)
-		}
+		reply, err = byStream(ctx, asked, server, reply)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return answerTo(query, reply), nil
+}
+
+// byStream asks a resolver again by TCP. Where it does not answer there, a
+// whole answer by UDP counts that differs from the question only by its
+// letters: some resolvers write all names in small ones.
+func byStream(ctx context.Context, asked *dns.Msg, server string, datagram *dns.Msg) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	answers := func(m *dns.Msg) bool { return m.Response && strings.EqualFold(questionOf(m), questionOf(asked)) }
+	asked.Id = dns.Id()
+	c := &dns.Client{Net: "tcp", Timeout: streamTimeout}
+	reply, err := send(ctx, c, asked, server)
+	switch {
+	case err == nil && answers(reply):
+		return reply, nil
+	case err == nil:
+		return nil, fmt.Errorf("%s answered another question than it was asked", server)
+	case !datagram.Truncated && answers(datagram):
+		return datagram, nil
+	}
+	return nil, err
+}
+
+// send sends a query and returns the reply, until ctx ends.
+func send(ctx context.Context, c *dns.Client, query *dns.Msg, server string) (*dns.Msg, error) {
+	conn, err := c.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	reply, _, err := c.ExchangeWithConnContext(ctx, query, conn)
+	return reply, err
 }
 
 // ownQuery asks the question of another query anew.

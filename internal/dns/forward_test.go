@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,21 +16,27 @@ func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) strin
 	t.Helper()
 	packets, streams := listenBoth(t)
 	for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: streams}} {
-		started := make(chan struct{})
-		ended := make(chan error, 1)
-		server.Handler, server.NotifyStartedFunc = dns.HandlerFunc(answer), func() { close(started) }
-		go func() { ended <- server.ActivateAndServe() }()
-		<-started
-		t.Cleanup(func() {
-			if err := server.Shutdown(); err != nil {
-				t.Error(err)
-			}
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
+		serve(t, server, answer)
 	}
 	return packets.LocalAddr().String()
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, server *dns.Server, answer func(w dns.ResponseWriter, q *dns.Msg)) {
+	t.Helper()
+	started := make(chan struct{})
+	ended := make(chan error, 1)
+	server.Handler, server.NotifyStartedFunc = dns.HandlerFunc(answer), func() { close(started) }
+	go func() { ended <- server.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() {
+		if err := server.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // listenBoth listens at one port of loopback by UDP and TCP. Somebody else may
@@ -146,29 +153,35 @@ func TestAnswersToOtherQuestionsAreRefused(t *testing.T) {
 
 // A client that asks without end has others' questions answered all the same.
 func TestOneClientsQuestionsAreBounded(t *testing.T) {
-	q := newQuota(3, 2)
-	a, b := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6")
-	for range 2 {
-		if !q.take(a) {
-			t.Fatal("two questions of one client are refused")
+	q := newQuota(4, 2)
+	a, b, c := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6"), netip.MustParseAddr("10.244.0.7")
+	var displaced []string
+	take := func(client netip.Addr, name string) (give func()) {
+		t.Helper()
+		give, ok := q.take(client, func() { displaced = append(displaced, name) })
+		if !ok {
+			t.Fatalf("%s is refused", name)
 		}
+		return give
 	}
-	if q.take(a) {
+	gives := []func(){take(a, "a's first"), take(a, "a's second"), take(b, "b's")}
+	if _, ok := q.take(a, nil); ok {
 		t.Error("a third question of one client is let through")
 	}
-	if !q.take(b) {
-		t.Error("another client's question is refused")
+	gives = append(gives, take(c, "c's"))
+	gives = append(gives, take(b, "b's second"))
+	if !slices.Equal(displaced, []string{"a's first"}) {
+		t.Errorf("more than all may have displaces %v, want the oldest of the client with most", displaced)
 	}
-	if q.take(b) {
-		t.Error("more questions than all may have are let through")
+	gives[0]() // has been displaced
+	if q.sum != 4 {
+		t.Errorf("%d questions are under way, want 4", q.sum)
 	}
-	q.give(a)
-	if !q.take(b) {
-		t.Error("a place that was given back is not free")
+	for range 2 {
+		for _, give := range gives {
+			give()
+		}
 	}
-	q.give(a)
-	q.give(b)
-	q.give(b)
 	if len(q.uses) != 0 || q.sum != 0 {
 		t.Errorf("clients without questions are remembered: %v, %d", q.uses, q.sum)
 	}
@@ -178,6 +191,97 @@ func TestOneClientsQuestionsAreBounded(t *testing.T) {
 	query := new(dns.Msg).SetQuestion("example.com.", dns.TypeA)
 	if reply := f.ask(t.Context(), a, query); reply.Rcode != dns.RcodeServerFailure || reply.Id != query.Id {
 		t.Errorf("a question beyond the bounds is answered by %v", reply)
+	}
+}
+
+// This machine is one client by whichever loopback address it asks.
+func TestLoopbackIsOneClient(t *testing.T) {
+	at := func(address string) netip.Addr {
+		return clientAt(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)))
+	}
+	if a := at("127.0.0.1:53"); a != at("127.44.0.9:99") || a != at("[::1]:7") || a != at("[::ffff:127.0.0.3]:1") {
+		t.Error("loopback addresses are clients of their own")
+	}
+	if at("10.244.0.5:53") == at("10.244.0.6:53") {
+		t.Error("two pods are one client")
+	}
+}
+
+// A question that is displaced fails at once.
+func TestDisplacedQuestionsFail(t *testing.T) {
+	asked, answered := make(chan struct{}), make(chan struct{})
+	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if strings.EqualFold(q.Question[0].Name, "slow.example.com.") {
+			asked <- struct{}{}
+			<-answered
+		}
+		_ = w.WriteMsg(new(dns.Msg).SetReply(q))
+	})
+	f := newForwarder("/nonexistent", nil)
+	f.asked, f.quota = func() []string { return []string{server} }, newQuota(1, 1)
+	slow := make(chan *dns.Msg)
+	go func() {
+		slow <- f.ask(t.Context(), netip.MustParseAddr("10.244.0.5"), new(dns.Msg).SetQuestion("slow.example.com.", dns.TypeA))
+	}()
+	<-asked
+	reply := f.ask(t.Context(), netip.MustParseAddr("10.244.0.6"), new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA))
+	if reply.Rcode != dns.RcodeSuccess {
+		t.Errorf("the client that came later gets %v", reply)
+	}
+	if reply := <-slow; reply.Rcode != dns.RcodeServerFailure {
+		t.Errorf("the displaced question is answered by %v", reply)
+	}
+	close(answered)
+}
+
+// Old resolvers refuse a query with EDNS, some with nothing but a header.
+func TestResolversWithoutEDNS(t *testing.T) {
+	for name, refuse := range map[string]func(q *dns.Msg) *dns.Msg{
+		"format error":    func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeFormatError) },
+		"not implemented": func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeNotImplemented) },
+		"header alone": func(q *dns.Msg) *dns.Msg {
+			return &dns.Msg{MsgHdr: dns.MsgHdr{Id: q.Id, Response: true, Rcode: dns.RcodeFormatError}}
+		},
+	} {
+		server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
+			reply := new(dns.Msg).SetReply(q)
+			reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 192.0.2.1")}
+			if q.IsEdns0() != nil {
+				reply = refuse(q)
+			}
+			_ = w.WriteMsg(reply)
+		})
+		reply, err := exchange(t.Context(), new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA), server)
+		if err != nil || reply.Rcode != dns.RcodeSuccess || len(reply.Answer) != 1 {
+			t.Errorf("%s: the client gets %v, %v", name, reply, err)
+		}
+	}
+}
+
+// A resolver that writes names in small letters and does not answer by TCP is
+// believed; one that answers another question is not.
+func TestResolversThatLowerLetters(t *testing.T) {
+	for answered, believed := range map[string]bool{"www.an-example-with-so-many-letters.com.": true, "other.example.com.": false} {
+		packets, streams := listenBoth(t)
+		if err := streams.Close(); err != nil {
+			t.Fatal(err)
+		}
+		serve(t, &dns.Server{PacketConn: packets}, func(w dns.ResponseWriter, q *dns.Msg) {
+			reply := new(dns.Msg).SetReply(q)
+			reply.Question[0].Name = answered
+			reply.Answer = []dns.RR{record(t, answered+" 60 IN A 192.0.2.1")}
+			_ = w.WriteMsg(reply)
+		})
+		query := new(dns.Msg).SetQuestion("www.An-Example-With-So-Many-Letters.com.", dns.TypeA)
+		reply, err := exchange(t.Context(), query, packets.LocalAddr().String())
+		switch {
+		case !believed && err == nil:
+			t.Errorf("an answer about %s is believed", answered)
+		case believed && err != nil:
+			t.Error(err)
+		case believed && (len(reply.Answer) != 1 || reply.Answer[0].Header().Name != query.Question[0].Name):
+			t.Errorf("the client gets %v", reply)
+		}
 	}
 }
 
