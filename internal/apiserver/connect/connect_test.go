@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -175,45 +173,6 @@ func TestLog(t *testing.T) {
 	}
 	if _, err := request(c, "pods", "missing", "log", ""); !apierrors.IsNotFound(err) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestLogAsMessages(t *testing.T) {
-	c, _ := kubelet(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a line\n") })
-	info := &apirequest.RequestInfo{Namespace: "default", Resource: "pods", Name: "web", Subresource: "log", Parts: []string{"pods", "web", "log"}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fail := func(err error) { t.Error(err) }
-		options, err := c.Options(info, r)
-		if err != nil {
-			fail(err)
-			return
-		}
-		h, err := c.Handler(r.Context(), info, options, r, fail)
-		if err != nil {
-			fail(err)
-			return
-		}
-		h.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	dialer := websocket.Dialer{Subprotocols: []string{"binary.k8s.io"}}
-	conn, response, err := dialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = errors.Join(response.Body.Close(), conn.Close()) }()
-	for {
-		kind, message, err := conn.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(message) == 0 {
-			continue
-		}
-		if kind != websocket.BinaryMessage || string(message) != "a line\n" {
-			t.Errorf("message %q of kind %d", message, kind)
-		}
-		return
 	}
 }
 

@@ -1,7 +1,9 @@
 package connect
 
 import (
-	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,11 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // log streams a container's log from its kubelet. A pod that is on no node yet
@@ -70,7 +74,9 @@ const errorBody = 32 << 10
 // copyLog copies a log as it comes, as messages to who asked for a WebSocket.
 // Errors after the first byte end it.
 func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper, u *url.URL, pod string, follow bool) error {
-	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, u.String(), nil)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -83,7 +89,7 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 		return kubeletError(response, pod)
 	}
 	if wsstream.IsWebSocketRequest(r) {
-		return messages(w, r, response.Body)
+		return messages(w, r, response.Body, cancel)
 	}
 	contentType := response.Header.Get("Content-Type")
 	if contentType == "" {
@@ -101,20 +107,65 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	return nil
 }
 
-// messages sends a stream over a WebSocket. Errors after the handshake end it.
-func messages(w http.ResponseWriter, r *http.Request, stream io.Reader) error {
+// messages sends a stream over a WebSocket: binary messages, or texts in base64,
+// after an empty one. end is called when the client has gone. Errors after the
+// handshake end it.
+func messages(w http.ResponseWriter, r *http.Request, stream io.Reader, end func()) error {
 	known := wsstream.NewDefaultReaderProtocols()
-	if asked := r.Header.Get("Sec-WebSocket-Protocol"); asked != "" {
-		supported := func(p string) bool { _, ok := known[strings.TrimSpace(p)]; return ok }
-		if !slices.ContainsFunc(strings.Split(asked, ","), supported) {
-			return apierrors.NewBadRequest(fmt.Sprintf("a log is not sent by the WebSocket protocol %q: ask for binary.k8s.io or base64.binary.k8s.io", asked))
+	var chosen []string
+	if asked := websocket.Subprotocols(r); len(asked) > 0 {
+		i := slices.IndexFunc(asked, func(p string) bool { _, ok := known[p]; return ok })
+		if i < 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("a log is not sent by the WebSocket protocol %q: ask for binary.k8s.io or base64.binary.k8s.io", strings.Join(asked, ",")))
+		}
+		chosen = asked[i : i+1]
+	}
+	upgrader := websocket.Upgrader{
+		CheckOrigin:  func(*http.Request) bool { return true },
+		Subprotocols: chosen,
+		Error:        func(http.ResponseWriter, *http.Request, int, error) {},
+	}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return apierrors.NewBadRequest("unable to open a WebSocket: " + err.Error())
+	}
+	reading := func() error {
+		defer end()
+		for {
+			if _, _, err := conn.NextReader(); err != nil {
+				return err
+			}
 		}
 	}
-	// The sender drops what comes together with the end; a bufio.Reader tells
-	// the end by itself.
-	sender := wsstream.NewReaderWithLogger(klog.FromContext(r.Context()), bufio.NewReader(stream), true, known)
-	_ = sender.Copy(w, r)
+	sending := func() error {
+		defer func() { _ = conn.Close() }()
+		return sendMessages(conn, stream, known[conn.Subprotocol()].Binary)
+	}
+	supervise.Each(2, func(i int) error { return []func() error{reading, sending}[i]() })
 	return nil
+}
+
+// messageSize is how much of a log is sent at a time, in bytes.
+const messageSize = 2 << 10
+
+func sendMessages(conn *websocket.Conn, stream io.Reader, binary bool) error {
+	send := func(data []byte) error { return conn.WriteMessage(websocket.BinaryMessage, data) }
+	if !binary {
+		send = func(data []byte) error {
+			return conn.WriteMessage(websocket.TextMessage, []byte(base64.StdEncoding.EncodeToString(data)))
+		}
+	}
+	err := send(nil)
+	part := make([]byte, messageSize)
+	for err == nil {
+		var n int
+		n, err = stream.Read(part)
+		if n > 0 {
+			err = errors.Join(send(part[:n]), err)
+		}
+	}
+	end := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	return errors.Join(err, conn.WriteControl(websocket.CloseMessage, end, time.Now().Add(time.Second)))
 }
 
 // kubeletError is what a kubelet answered, in the words of the API.
