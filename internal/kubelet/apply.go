@@ -46,11 +46,8 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	if p.KillPod && !p.CreateSandbox {
 		return nil
 	}
-	paths, err := k.volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: k.facts.IPs, Allocatable: k.nodeFacts().Allocatable})
+	paths, err := w.mount(ctx, pod, observed)
 	if err != nil {
-		if ctx.Err() == nil {
-			k.recorder.Event(reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
-		}
 		return err
 	}
 	w.resize(ctx, pod, observed)
@@ -58,6 +55,45 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		return nil
 	}
 	return w.start(ctx, pod, observed, p, paths)
+}
+
+// mount sets up the pod's volumes. One that cannot be brought up to date is
+// tried again later; the pod's containers start with what it has.
+func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map[string]string, error) {
+	k := w.k
+	failed := func(err error) {
+		if ctx.Err() == nil {
+			k.recorder.Event(reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
+		}
+	}
+	paths, outdated, err := k.volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: k.facts.IPs, Allocatable: k.nodeFacts().Allocatable})
+	if err != nil {
+		failed(err)
+		return nil, err
+	}
+	for _, err := range outdated {
+		failed(err)
+	}
+	if len(outdated) == 0 {
+		w.outdated = 0
+		return paths, nil
+	}
+	w.outdated++
+	klog.FromContext(ctx).Error(errors.Join(outdated...), "Volumes of the pod cannot be brought up to date and stay as they are, will try again", "in", w.remountAfter())
+	return paths, nil
+}
+
+// maxRemount is how long at most a volume that cannot be brought up to date
+// waits for the next attempt.
+const maxRemount = 2 * time.Minute
+
+// remountAfter is when the volumes that are out of date are tried again; 0 if
+// none is.
+func (w *worker) remountAfter() time.Duration {
+	if w.outdated == 0 {
+		return 0
+	}
+	return min(500*time.Millisecond<<min(w.outdated-1, 8), maxRemount)
 }
 
 func ips(observed *cri.Pod) []string {
@@ -132,7 +168,7 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	sandboxID, sandboxIPs := p.SandboxID, ips(observed)
 	var sandboxErr error
 	if p.CreateSandbox {
-		sandboxID, sandboxIPs, sandboxErr = k.createSandbox(ctx, pod, config, parent)
+		sandboxID, sandboxIPs, sandboxErr = k.createSandbox(ctx, pod, observed, config, parent)
 	}
 	_ = group.Wait()
 	if sandboxErr != nil {
@@ -187,7 +223,7 @@ func (w *worker) note(name string, err error) {
 }
 
 // createSandbox makes the pod's cgroup and sandbox and returns its id and addresses.
-func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtimeapi.PodSandboxConfig, parent string) (id string, ips []string, err error) {
+func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, parent string) (id string, ips []string, err error) {
 	fail := func(err error) (string, []string, error) {
 		if ctx.Err() == nil {
 			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
@@ -206,7 +242,7 @@ func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtim
 	if err := k.config.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
 		return fail(err)
 	}
-	handler, err := k.runtimeHandler(ctx, pod)
+	handler, err := k.runtimeHandler(ctx, pod, observed)
 	if err != nil {
 		return fail(err)
 	}
@@ -235,9 +271,15 @@ func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, config *runtim
 	return id, ips, nil
 }
 
-func (k *Kubelet) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) {
+// runtimeHandler is the handler of the pod's RuntimeClass. The class of a pod
+// and the handler of a class never change: the pod's last sandbox knows it,
+// also while the API server is away.
+func (k *Kubelet) runtimeHandler(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (string, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" || k.config.Client == nil {
 		return "", nil
+	}
+	if len(observed.Sandboxes) > 0 && observed.Sandboxes[0].Handler != "" {
+		return observed.Sandboxes[0].Handler, nil
 	}
 	class, err := k.config.Client.Kubernetes.NodeV1().RuntimeClasses().Get(ctx, *pod.Spec.RuntimeClassName, metav1.GetOptions{})
 	if err != nil {

@@ -52,6 +52,7 @@ type worker struct {
 	waiting  map[string]status.Cause
 	resizing []v1.PodCondition
 	failures int
+	outdated int             // looks since the volumes were last brought up to date
 	hold     map[string]hold // what failed to start, by container
 	showFrom time.Time       // when the last status may be written; zero: it was
 }
@@ -230,7 +231,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			w.failures++
-			next = retryAfter(w.failures)
+			next = sooner(next, retryAfter(w.failures))
 			w.k.failed(ctx, "pods", err, "Syncing the pod failed, will try again", "in", next)
 		} else if err == nil {
 			w.failures = 0
@@ -332,6 +333,9 @@ func (w *worker) sync(ctx context.Context, r request, observed *cri.Pod) (next t
 	if !w.showFrom.IsZero() {
 		next = sooner(next, time.Until(w.showFrom))
 	}
+	if wait := w.remountAfter(); wait > 0 {
+		next = sooner(next, wait)
+	}
 	return next, false, err
 }
 
@@ -355,14 +359,14 @@ func (w *worker) settle(ctx context.Context, pod *v1.Pod, failed bool) {
 	now := time.Now()
 	p := plan.Compute(w.input(pod, observed, now))
 	w.postpone(&p, now, 0)
-	if podutil.Ended(st.Phase) || !p.Empty() && !failed || w.outdated(pod) {
+	if podutil.Ended(st.Phase) || !p.Empty() && !failed || w.superseded(pod) {
 		w.nudge()
 	}
 }
 
-// outdated says whether more is asked of the worker than to run this version
+// superseded says whether more is asked of the worker than to run this version
 // of the pod.
-func (w *worker) outdated(pod *v1.Pod) bool {
+func (w *worker) superseded(pod *v1.Pod) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pod != pod || w.removed || w.failed != nil || w.changed

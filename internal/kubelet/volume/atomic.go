@@ -31,7 +31,7 @@ func (v *Volumes) write(dir string, payload map[string]file, own func() error) (
 		return false, fmt.Errorf("read link %s: %w", link, err)
 	}
 	if old != "" && v.same(filepath.Join(dir, old), payload) {
-		return false, nil
+		return false, v.links(dir, old, payload)
 	}
 	version := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
 	root := filepath.Join(dir, version)
@@ -67,17 +67,13 @@ func (v *Volumes) write(dir string, payload map[string]file, own func() error) (
 	if err := v.FS.Rename(temporary, link); err != nil {
 		return false, err
 	}
-	if err := v.links(dir, payload); err != nil {
-		return false, err
-	}
-	if old != "" {
-		return true, v.FS.RemoveAll(filepath.Join(dir, old))
-	}
-	return true, nil
+	return true, v.links(dir, version, payload)
 }
 
-// links makes the names that users see, and removes those no longer there.
-func (v *Volumes) links(dir string, payload map[string]file) error {
+// links makes the names that users see, and removes those no longer there and
+// the versions before the current one, also what a process that was killed
+// while it wrote has left of them.
+func (v *Volumes) links(dir, version string, payload map[string]file) error {
 	wanted := map[string]bool{}
 	for path := range payload {
 		top, _, _ := strings.Cut(path, "/")
@@ -88,7 +84,13 @@ func (v *Volumes) links(dir string, payload map[string]file) error {
 		return err
 	}
 	for _, name := range names {
-		if !strings.HasPrefix(name, "..") && !wanted[name] {
+		switch {
+		case name == dataLink, name == version, wanted[name]:
+		case strings.HasPrefix(name, ".."):
+			if err := v.FS.RemoveAll(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		default:
 			if err := v.FS.Remove(filepath.Join(dir, name)); err != nil {
 				return err
 			}

@@ -27,26 +27,21 @@ type file struct {
 // config maps are kept in memory: what is secret never reaches a disk.
 func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
-	var plugin string
 	var err error
 	switch {
 	case vol.ConfigMap != nil:
-		plugin = "configmap"
 		err = w.configMap(vol.ConfigMap.Name, vol.ConfigMap.Items, vol.ConfigMap.DefaultMode, vol.ConfigMap.Optional)
 	case vol.Secret != nil:
-		plugin = "secret"
 		err = w.secret(vol.Secret.SecretName, vol.Secret.Items, vol.Secret.DefaultMode, vol.Secret.Optional)
 	case vol.DownwardAPI != nil:
-		plugin = "downward-api"
 		err = w.downward(vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
 	default:
-		plugin = "projected"
 		err = w.projected(vol.Projected)
 	}
 	if err != nil {
 		return "", err
 	}
-	dir := v.dir(pod.UID, plugin, vol.Name)
+	dir := v.dir(pod.UID, plugin(vol), vol.Name)
 	if vol.ConfigMap == nil {
 		if err := v.inMemory(dir); err != nil {
 			return "", err
@@ -61,12 +56,10 @@ func (v *Volumes) inMemory(dir string) error {
 	if _, err := v.FS.Readlink(filepath.Join(dir, dataLink)); err == nil {
 		return nil
 	}
-	if _, err := v.FS.Stat(dir); err == nil {
-		if mounts, err := v.Mounter.Below(dir); err != nil || len(mounts) > 0 {
-			return err
-		}
-	}
 	if err := v.FS.MkdirAll(dir, everyone); err != nil {
+		return err
+	}
+	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
 		return err
 	}
 	return v.mountMemory(dir, nil)

@@ -63,7 +63,7 @@ func TestContentsAreReadOnlyAndSecretsInMemory(t *testing.T) {
 		v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 	)
 	for range 2 {
-		paths, err := v.SetUp(t.Context(), pod, Facts{})
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 	} {
 		disk := &owners{}
 		v := &Volumes{Root: "/k", FS: disk, Mounter: disk, Tokens: tokens{}}
-		paths, err := v.SetUp(t.Context(), c.pod, Facts{})
+		paths, _, err := v.SetUp(t.Context(), c.pod, Facts{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestSubPathExprNamesWhatIsUnknown(t *testing.T) {
 	disk := &files.Memory{}
 	v := &Volumes{Root: "/k", FS: disk, Mounter: disk}
 	pod := podWith(nil, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
-	paths, err := v.SetUp(t.Context(), pod, Facts{})
+	paths, _, err := v.SetUp(t.Context(), pod, Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,40 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const everyone = 0o777
 
 func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
-	dir := v.dir(pod.UID, "empty-dir", vol.Name)
-	if _, err := v.FS.Stat(dir); err == nil {
+	if dir := v.mounted(pod, vol); dir != "" {
 		return dir, nil
 	}
+	dir := v.dir(pod.UID, plugin(vol), vol.Name)
 	if err := v.FS.MkdirAll(dir, everyone); err != nil {
 		return "", err
 	}
-	switch vol.EmptyDir.Medium {
-	case v1.StorageMediumDefault:
-	case v1.StorageMediumMemory:
+	if err := v.mountMedium(pod, vol.EmptyDir, dir); err != nil {
+		return "", err
+	}
+	if err := v.own(pod, dir, false); err != nil {
+		return "", err
+	}
+	return dir, v.setReady(pod.UID, vol, nil)
+}
+
+// mountMedium mounts what an emptyDir is to be on, unless it is mounted.
+func (v *Volumes) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, dir string) error {
+	if source.Medium == v1.StorageMediumDefault {
+		return nil
+	}
+	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
+		return err
+	}
+	if source.Medium == v1.StorageMediumMemory {
 		var options []string
-		if size := memorySize(pod, vol.EmptyDir); size > 0 {
+		if size := memorySize(pod, source); size > 0 {
 			options = append(options, fmt.Sprintf("size=%d", size))
 		}
-		if err := v.mountMemory(dir, options); err != nil {
-			_ = v.FS.RemoveAll(dir)
-			return "", err
-		}
-	default:
-		_ = v.FS.RemoveAll(dir)
-		return "", fmt.Errorf("storage medium %q of an emptyDir is not supported on this node", vol.EmptyDir.Medium)
+		return v.mountMemory(dir, options)
 	}
-	return dir, v.own(pod, dir, false)
+	size, err := pageSize(pod, source.Medium)
+	if err != nil {
+		return err
+	}
+	return v.Mounter.Mount("nodev", dir, "hugetlbfs", []string{fmt.Sprintf("pagesize=%d", size.Value())})
+}
+
+// pageSize is the size of the huge pages of a medium: the one that it names,
+// or the only one that the pod's containers ask for.
+func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
+	if text, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); named {
+		return resource.ParseQuantity(text)
+	}
+	if medium != v1.StorageMediumHugePages {
+		return resource.Quantity{}, fmt.Errorf("unknown storage medium %q", medium)
+	}
+	sizes := map[string]bool{}
+	for c := range podutil.Containers(&pod.Spec) {
+		for name := range c.Resources.Requests {
+			if text, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); huge {
+				sizes[text] = true
+			}
+		}
+	}
+	if len(sizes) != 1 {
+		return resource.Quantity{}, fmt.Errorf("storage medium %s needs one page size in the requests of the pod's containers, found %d", medium, len(sizes))
+	}
+	return resource.ParseQuantity(slices.Collect(maps.Keys(sizes))[0])
 }
 
 // memorySize is the size of a tmpfs: the volume's limit or the pod's memory
@@ -59,6 +100,16 @@ func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 		return limit
 	}
 	return size
+}
+
+// host is the path of a hostPath volume. What was of the type that the pod
+// expects when it began counts as mounted, whatever became of it.
+func (v *Volumes) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
+	path, err := v.hostPath(vol.HostPath)
+	if err != nil || vol.HostPath.Type == nil || *vol.HostPath.Type == v1.HostPathUnset || v.isReady(pod.UID, vol) {
+		return path, err
+	}
+	return path, v.setReady(pod.UID, vol, nil)
 }
 
 // hostPath checks the path against the type that the pod expects.
@@ -114,22 +165,51 @@ func (v *Volumes) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	return path, nil
 }
 
-// claim resolves a claim to a directory of this node.
-func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, name string) (string, error) {
+// claim is the directory of this node that a claim stands for. Which one that
+// is, is asked once: the pod keeps it, whatever becomes of the claim.
+func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume, name string) (string, error) {
+	if pv := v.resolved(pod.UID, vol); pv != nil {
+		return v.persistent(pv)
+	}
+	pv, err := v.resolve(ctx, pod, name)
+	if err != nil {
+		return "", err
+	}
+	path, err := v.persistent(pv)
+	if err != nil {
+		return "", err
+	}
+	// Others may be writing to a local volume: it is handed over when the pod
+	// first gets it, not with every look at the pod.
+	if pv.Spec.Local != nil {
+		if err := v.own(pod, path, false); err != nil {
+			return "", err
+		}
+	}
+	return path, v.setReady(pod.UID, vol, pv)
+}
+
+// resolve asks for the persistent volume that a claim is bound to.
+func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	pvc, err := v.Claims.Claim(ctx, pod.Namespace, name)
 	if err != nil {
-		return "", fmt.Errorf("failed to fetch PVC %s/%s: %w", pod.Namespace, name, err)
+		return nil, fmt.Errorf("failed to fetch PVC %s/%s: %w", pod.Namespace, name, err)
 	}
 	if pvc.Status.Phase != v1.ClaimBound || pvc.Spec.VolumeName == "" {
-		return "", fmt.Errorf("PVC %s/%s is not bound", pod.Namespace, name)
+		return nil, fmt.Errorf("PVC %s/%s is not bound", pod.Namespace, name)
 	}
 	pv, err := v.Claims.PersistentVolume(ctx, pvc.Spec.VolumeName)
 	if err != nil {
-		return "", fmt.Errorf("failed to fetch PV %s of PVC %s/%s: %w", pvc.Spec.VolumeName, pod.Namespace, name, err)
+		return nil, fmt.Errorf("failed to fetch PV %s of PVC %s/%s: %w", pvc.Spec.VolumeName, pod.Namespace, name, err)
 	}
 	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
-		return "", fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, pod.Namespace, name)
+		return nil, fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, pod.Namespace, name)
 	}
+	return pv, nil
+}
+
+// persistent checks a persistent volume and returns its path.
+func (v *Volumes) persistent(pv *v1.PersistentVolume) (string, error) {
 	switch {
 	case pv.Spec.HostPath != nil:
 		return v.hostPath(pv.Spec.HostPath)
@@ -137,7 +217,7 @@ func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, name string) (string, 
 		if _, err := v.FS.Stat(pv.Spec.Local.Path); err != nil {
 			return "", fmt.Errorf("path %q of local volume %s does not exist", pv.Spec.Local.Path, pv.Name)
 		}
-		return pv.Spec.Local.Path, v.ownOnce(pod, pv.Spec.Local.Path)
+		return pv.Spec.Local.Path, nil
 	case pv.Spec.NFS != nil:
 		return "", fmt.Errorf("PV %s: volumes of type nfs are not supported on this node", pv.Name)
 	case pv.Spec.CSI != nil:
@@ -153,30 +233,6 @@ func (v *Volumes) own(pod *v1.Pod, root string, readOnly bool) error {
 		return nil
 	}
 	return v.FS.Share(root, int(*sc.FSGroup), readOnly)
-}
-
-// ownOnce is own for a volume that others may be writing to: it is handed over
-// when the pod first gets it, not with every look at the pod.
-func (v *Volumes) ownOnce(pod *v1.Pod, root string) error {
-	v.mu.Lock()
-	done := v.owned[pod.UID][root]
-	v.mu.Unlock()
-	if done {
-		return nil
-	}
-	if err := v.own(pod, root, false); err != nil {
-		return err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.owned == nil {
-		v.owned = map[types.UID]map[string]bool{}
-	}
-	if v.owned[pod.UID] == nil {
-		v.owned[pod.UID] = map[string]bool{}
-	}
-	v.owned[pod.UID][root] = true
-	return nil
 }
 
 // EmptyDir is the path of one of a pod's emptyDir volumes.

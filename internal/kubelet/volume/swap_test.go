@@ -34,7 +34,7 @@ func TestSecretsAreNotSwapped(t *testing.T) {
 			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 			v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
 		)
-		if _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
+		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
 			t.Fatal(err)
 		}
 		if len(k.options) != 2 {

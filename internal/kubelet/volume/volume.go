@@ -6,6 +6,7 @@
 //	    ..2026_11_21_04_00_00.123/key            the payload
 //	    ..data -> ..2026_11_21_04_00_00.123      swapped by rename
 //	    key -> ..data/key                        what containers open
+//	  plugins/kubernetes.io~empty-dir/NAME/ready the volume was set up once
 //	  volume-subpaths/NAME/CONTAINER/INDEX       bind mounts of subPaths
 //	  containers/NAME/                           termination messages
 //	  etc-hosts
@@ -17,7 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,9 +53,6 @@ type Volumes struct {
 	Claims  Claims
 	Tokens  Tokens
 	Bundles TrustBundles
-
-	mu    sync.Mutex // guards owned
-	owned map[types.UID]map[string]bool
 }
 
 // TrustBundles looks up cluster trust bundles.
@@ -77,20 +75,36 @@ func (v *Volumes) dir(uid types.UID, plugin, name string) string {
 	return filepath.Join(v.PodDir(uid), "volumes", "kubernetes.io~"+plugin, name)
 }
 
+// maxRefresh is how long volumes that are there are brought up to date, before
+// containers start with what they have.
+const maxRefresh = 5 * time.Second
+
 // SetUp makes all of the pod's volumes ready, or brings those with contents
 // up to date, and returns the path of each by name. Image volumes have none.
-// It is idempotent.
-func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (map[string]string, error) {
-	paths := make(map[string]string, len(pod.Spec.Volumes))
+// A volume that was set up once stays as it is if it cannot be brought up to
+// date; outdated says why. An error is of a volume that never was set up. SetUp
+// is idempotent.
+func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
+	refresh, cancel := context.WithTimeout(ctx, maxRefresh)
+	defer cancel()
+	paths = make(map[string]string, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
-		path, err := v.setUp(ctx, pod, vol, facts)
+		within, before := ctx, v.mounted(pod, vol)
+		if before != "" {
+			within = refresh
+		}
+		path, err := v.setUp(within, pod, vol, facts)
 		if err != nil {
-			return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+			err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+			if before == "" {
+				return nil, nil, err
+			}
+			path, outdated = before, append(outdated, err)
 		}
 		paths[vol.Name] = path
 	}
-	return paths, nil
+	return paths, outdated, nil
 }
 
 func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
@@ -98,13 +112,13 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts 
 	case vol.EmptyDir != nil:
 		return v.emptyDir(pod, vol)
 	case vol.HostPath != nil:
-		return v.hostPath(vol.HostPath)
+		return v.host(pod, vol)
 	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:
 		return v.contents(ctx, pod, vol, facts)
 	case vol.PersistentVolumeClaim != nil:
-		return v.claim(ctx, pod, vol.PersistentVolumeClaim.ClaimName)
+		return v.claim(ctx, pod, vol, vol.PersistentVolumeClaim.ClaimName)
 	case vol.Ephemeral != nil:
-		return v.claim(ctx, pod, pod.Name+"-"+vol.Name)
+		return v.claim(ctx, pod, vol, pod.Name+"-"+vol.Name)
 	case vol.Image != nil:
 		return "", nil
 	case vol.NFS != nil:
@@ -130,9 +144,6 @@ func (v *Volumes) TearDown(uid types.UID) error {
 	if v.Tokens != nil {
 		v.Tokens.Forget(uid)
 	}
-	v.mu.Lock()
-	delete(v.owned, uid)
-	v.mu.Unlock()
 	return v.FS.RemoveAll(dir)
 }
 

@@ -1,0 +1,214 @@
+package kubelet
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientfake "k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// live returns the id of the running container of that name, "" if none runs.
+func (b *bench) live(name string) string {
+	list, err := b.runtime.ListContainers(b.t.Context(), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.GetMetadata().GetName() == name && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return c.GetId()
+		}
+	}
+	return ""
+}
+
+// events returns the messages of the events of that reason.
+func (b *bench) events(reason string) (messages []string) {
+	list, err := b.api.CoreV1().Events("default").List(b.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Reason == reason {
+			messages = append(messages, list.Items[i].Message)
+		}
+	}
+	return messages
+}
+
+// sever makes the API server unreachable until the returned value is false.
+func (b *bench) sever() *atomic.Bool {
+	away := new(atomic.Bool)
+	away.Store(true)
+	b.api.(*clientfake.Clientset).PrependReactor("*", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	return away
+}
+
+func (b *bench) secret(name string, data map[string][]byte) {
+	b.t.Helper()
+	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", ResourceVersion: "1"}, Data: data}
+	if _, err := b.api.CoreV1().Secrets("default").Create(b.t.Context(), s, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// withVolume gives the pod's first container a volume.
+func withVolume(source v1.VolumeSource) func(p *v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "v", VolumeSource: source})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "v", MountPath: "/v"})
+	}
+}
+
+// A container that ends runs again, whatever became of what its pod's volumes
+// were made from, and of the process that made them.
+func TestRestartWithoutTheVolumesSources(t *testing.T) {
+	const missing = `MountVolume.SetUp failed for volume "v" : `
+	for name, test := range map[string]struct {
+		source  v1.VolumeSource
+		spoil   func(b *bench) error
+		message string
+		mended  func(b *bench)
+	}{
+		"secret gone": {
+			source: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}},
+			spoil: func(b *bench) error {
+				return b.api.CoreV1().Secrets("default").Delete(b.t.Context(), "s", metav1.DeleteOptions{})
+			},
+			message: missing + `secret "s" not found`,
+			mended:  func(b *bench) { b.secret("s", map[string][]byte{"k": []byte("new")}) },
+		},
+		"key gone": {
+			source: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", Items: []v1.KeyToPath{{Key: "k", Path: "k"}}}},
+			spoil: func(b *bench) error {
+				s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default", ResourceVersion: "2"}}
+				_, err := b.api.CoreV1().Secrets("default").Update(b.t.Context(), s, metav1.UpdateOptions{})
+				return err
+			},
+			message: missing + "references non-existent secret key: k",
+		},
+		"claim gone": {
+			source: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+			spoil: func(b *bench) error {
+				return b.api.CoreV1().PersistentVolumeClaims("default").Delete(b.t.Context(), "c", metav1.DeleteOptions{})
+			},
+		},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				run(t, func(t *testing.T, b *bench) {
+					b.secret("s", map[string][]byte{"k": []byte("old")})
+					b.claim("c")
+					b.create(pod("web", withVolume(test.source)))
+					b.after(time.Hour)
+					if err := test.spoil(b); err != nil {
+						t.Fatal(err)
+					}
+					if again {
+						b.stop()
+						b.start()
+					}
+					b.after(time.Minute)
+					if id := b.live("main"); id == "" {
+						t.Fatal("the container does not run")
+					} else {
+						b.runtime.Exit(id, 1)
+					}
+					b.after(time.Minute)
+					if b.live("main") == "" {
+						t.Errorf("the container does not run again: %+v", b.get("web").Status.ContainerStatuses)
+					}
+					if got := b.events("FailedMount"); test.message != "" && !slices.Contains(got, test.message) || test.message == "" && got != nil {
+						t.Errorf("users are told %q", got)
+					}
+					if test.mended == nil {
+						return
+					}
+					test.mended(b)
+					b.after(maxRemount)
+					path := "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~secret/v/k"
+					if raw, err := b.files.ReadFile(path, 10); string(raw) != "new" {
+						t.Errorf("the volume has %q (%v) after its secret came back", raw, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// claim makes a claim bound to a folder of the node.
+func (b *bench) claim(name string) {
+	b.t.Helper()
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.HostPath, pv.Spec.ClaimRef = &v1.HostPathVolumeSource{Path: "/srv"}, &v1.ObjectReference{Namespace: "default", Name: name}
+	if _, err := b.api.CoreV1().PersistentVolumes().Create(b.t.Context(), pv, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	pvc := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	pvc.Spec.VolumeName, pvc.Status.Phase = "pv", v1.ClaimBound
+	if _, err := b.api.CoreV1().PersistentVolumeClaims("default").Create(b.t.Context(), pvc, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// While the API server is away, containers that end run again, and a sandbox
+// that is lost is made anew.
+func TestRestartWithoutAPIServer(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.claim("c")
+		b.secret("s", map[string][]byte{"k": []byte("v")})
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "runsc"}
+		if _, err := b.api.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.create(pod("web", withVolume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), func(p *v1.Pod) {
+			p.Spec.RuntimeClassName = &class.Name
+			p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}, {Name: "missing"}}
+			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}
+		}))
+		b.after(time.Hour)
+		away := b.sever()
+		defer away.Store(false)
+		for range 2 {
+			id := b.live("main")
+			if id == "" {
+				t.Fatal("the container does not run")
+			}
+			b.runtime.Exit(id, 1)
+			b.after(time.Minute)
+		}
+		sandboxes, err := b.runtime.ListPodSandbox(t.Context(), nil)
+		if err != nil || len(sandboxes) != 1 {
+			t.Fatal(sandboxes, err)
+		}
+		if err := b.runtime.StopPodSandbox(t.Context(), sandboxes[0].GetId()); err != nil {
+			t.Fatal(err)
+		}
+		b.after(5 * time.Minute)
+		if b.live("main") == "" {
+			t.Error("the pod does not run in a new sandbox")
+		}
+		sandboxes, err = b.runtime.ListPodSandbox(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sandboxes {
+			if s.GetRuntimeHandler() != class.Handler {
+				t.Errorf("a sandbox is made by %q", s.GetRuntimeHandler())
+			}
+		}
+	})
+}

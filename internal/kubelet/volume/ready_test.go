@@ -1,0 +1,223 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+)
+
+// api is an API server that may be away, and then answers with err or, if
+// that is nil, not at all.
+type api struct {
+	away bool
+	err  error
+	path string // of the persistent volume
+}
+
+func (a *api) ask(ctx context.Context) error {
+	if !a.away {
+		return nil
+	}
+	if a.err == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return a.err
+}
+
+func (a *api) ConfigMap(ctx context.Context, _, _ string) (*v1.ConfigMap, error) {
+	return &v1.ConfigMap{Data: map[string]string{"key": "value"}}, a.ask(ctx)
+}
+
+func (a *api) Secret(ctx context.Context, _, _ string) (*v1.Secret, error) {
+	return &v1.Secret{Data: map[string][]byte{"key": []byte("hidden")}}, a.ask(ctx)
+}
+
+func (a *api) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "claim"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}, a.ask(ctx)
+}
+
+func (a *api) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+		ClaimRef:               &v1.ObjectReference{UID: "claim"},
+		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: a.path}},
+	}}, a.ask(ctx)
+}
+
+// everyKind is one volume of each kind that the node mounts.
+func everyKind() []v1.Volume {
+	socket := v1.HostPathSocket
+	return []v1.Volume{
+		{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/run/daemon.sock", Type: &socket}}},
+		{Name: "cm", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+	}
+}
+
+// socketDisk is a disk on which the sockets are.
+type socketDisk struct {
+	files.Memory
+	gone bool
+}
+
+func (d *socketDisk) Stat(path string) (fs.FileMode, error) {
+	if path == "/run/daemon.sock" && !d.gone {
+		return fs.ModeSocket, nil
+	}
+	return d.Memory.Stat(path)
+}
+
+// What was set up once stays usable, whatever becomes of what it was made
+// from, also for a process that comes after.
+func TestVolumesOutliveTheirSources(t *testing.T) {
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, "s")
+	for name, failure := range map[string]error{"gone": notFound, "refused": errors.New("connection refused"), "silent": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk, server := &socketDisk{}, &api{err: failure, path: "/mnt/disk"}
+				if err := disk.MkdirAll(server.path, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				v := &Volumes{Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}
+				pod := podWith(nil, everyKind()...)
+				before, outdated, err := v.SetUp(t.Context(), pod, Facts{})
+				if err != nil || len(outdated) > 0 {
+					t.Fatal(err, outdated)
+				}
+				server.away, disk.gone = true, true
+				for _, v := range []*Volumes{v, {Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}} {
+					began := time.Now()
+					paths, outdated, err := v.SetUp(t.Context(), pod, Facts{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(outdated) != 3 { // the socket, the config map and the secret
+						t.Errorf("outdated are %v", outdated)
+					}
+					if took := time.Since(began); took > maxRefresh {
+						t.Errorf("containers had to wait %v", took)
+					}
+					for name, path := range before {
+						if paths[name] != path {
+							t.Errorf("volume %s was at %q and is at %q", name, path, paths[name])
+						}
+					}
+				}
+				disk.gone = false
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if _, _, err := v.SetUp(ctx, withUID(pod, "other"), Facts{}); err == nil {
+					t.Error("a pod began without its volumes")
+				}
+			})
+		})
+	}
+}
+
+func withUID(pod *v1.Pod, uid string) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.UID = types.UID(uid)
+	return pod
+}
+
+// broken is a disk on which handing over to a group fails at first.
+type broken struct {
+	files.Memory
+	fails  bool
+	shared []string
+}
+
+func (b *broken) Share(root string, gid int, readOnly bool) error {
+	if b.fails {
+		return errors.New("input/output error")
+	}
+	b.shared = append(b.shared, root)
+	return b.Memory.Share(root, gid, readOnly)
+}
+
+// An emptyDir counts as set up when all of it is done: not after a kill half
+// way, and not after a reboot that took its mount.
+func TestEmptyDirIsCompleted(t *testing.T) {
+	huge := v1.ResourceRequirements{Requests: v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}}
+	for medium, fstype := range map[v1.StorageMedium]string{
+		v1.StorageMediumDefault: "", v1.StorageMediumMemory: "tmpfs", v1.StorageMediumHugePages: "nodev", "HugePages-2Mi": "nodev",
+	} {
+		t.Run(string(medium), func(t *testing.T) {
+			disk := &broken{fails: true}
+			group := int64(7)
+			pod := podWith(nil, v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}})
+			pod.Spec.SecurityContext.FSGroup, pod.Spec.Containers[0].Resources = &group, huge
+			v := &Volumes{Root: "/k", FS: disk, Mounter: disk}
+			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err == nil {
+				t.Fatal("the group does not own the volume, and nobody says so")
+			}
+			disk.fails = false
+			for _, when := range []string{"after the error", "again", "after a reboot"} {
+				paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+				if err != nil {
+					t.Fatal(when, err)
+				}
+				mounts, err := disk.Below(paths["m"])
+				if err != nil || slices.Contains(mounts, paths["m"]) != (fstype != "") {
+					t.Errorf("%s: mounts are %v (%v), want %q", when, mounts, err, fstype)
+				}
+				if want := when == "after a reboot" && fstype != ""; len(disk.shared) != 1 && !want || len(disk.shared) != 2 && want {
+					t.Errorf("%s: handed over %d times", when, len(disk.shared))
+				}
+				if when == "again" {
+					for _, m := range mounts {
+						if err := disk.Unmount(m); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A process that was killed between the rename and what comes after it leaves
+// nothing behind for good.
+func TestWriteIsCompleted(t *testing.T) {
+	disk := &files.Memory{}
+	v := &Volumes{FS: disk, Mounter: disk}
+	payload := map[string]file{"a": {data: []byte("1"), mode: 0o644}}
+	if _, err := v.write("/v", payload, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Remove("/v/a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.WriteFile("/v/..2001_01_01_00_00_00.0/a", []byte("0"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.MkdirAll("/v/..2001_01_01_00_00_00.0", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.write("/v", payload, nil); err != nil {
+		t.Fatal(err)
+	}
+	names, err := disk.ReadDir("/v")
+	if err != nil || len(names) != 3 || !slices.Contains(names, "a") {
+		t.Errorf("the volume has %v (%v)", names, err)
+	}
+}
