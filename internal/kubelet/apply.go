@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -294,7 +295,7 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 	event := func(eventType, reason, message string) {
 		k.recorder.Event(containerReference(pod, c.Name), eventType, reason, message)
 	}
-	credentials := func() []image.Credential {
+	credentials := func(name string) []image.Credential {
 		var secrets []*v1.Secret
 		var missing []string
 		for _, ref := range pod.Spec.ImagePullSecrets {
@@ -312,7 +313,7 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 		}
-		return image.Credentials(c.Image, secrets)
+		return image.Credentials(name, secrets)
 	}
 	found, err := k.puller.Ensure(ctx, c, string(pod.UID), credentials, config, event)
 	if err != nil {
@@ -322,13 +323,22 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 		}
 		return nil, err
 	}
-	for i := range pod.Spec.Volumes {
-		if source := pod.Spec.Volumes[i].Image; source != nil {
-			as := &v1.Container{Name: c.Name, Image: source.Reference, ImagePullPolicy: source.PullPolicy}
-			if _, err := k.puller.Ensure(ctx, as, string(pod.UID), credentials, config, event); err != nil {
-				return nil, err
-			}
+	for _, source := range mountedImages(pod, c) {
+		as := &v1.Container{Name: c.Name, Image: source.Reference, ImagePullPolicy: source.PullPolicy}
+		if _, err := k.puller.Ensure(ctx, as, string(pod.UID), credentials, config, event); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
+}
+
+// mountedImages are the images that the container mounts as volumes.
+func mountedImages(pod *v1.Pod, c *v1.Container) (sources []*v1.ImageVolumeSource) {
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		if vol.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == vol.Name }) {
+			sources = append(sources, vol.Image)
+		}
+	}
+	return sources
 }

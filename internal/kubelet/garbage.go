@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -114,6 +115,10 @@ func (k *Kubelet) removeImages(ctx context.Context, want int64) (freed int64) {
 	for _, c := range containers {
 		inUse[c.GetImageId()], inUse[c.GetImageRef()], inUse[c.GetImage().GetImage()] = true, true, true
 	}
+	if err := k.mountedAsVolumes(ctx, inUse); err != nil {
+		klog.FromContext(ctx).Error(err, "Which images are used as volumes cannot be found out, no image is removed")
+		return 0
+	}
 	for _, i := range image.Unused(images, inUse, k.puller.LastUsed, time.Now(), k.config.Configuration.ImageMinimumGCAge.Duration, want) {
 		spec := i.GetSpec()
 		if spec == nil {
@@ -127,6 +132,28 @@ func (k *Kubelet) removeImages(ctx context.Context, want int64) (freed int64) {
 		freed += int64(i.GetSize())
 	}
 	return freed
+}
+
+// mountedAsVolumes adds the images that live pods have as volumes, by their ids.
+func (k *Kubelet) mountedAsVolumes(ctx context.Context, inUse map[string]bool) error {
+	for _, pod := range k.active() {
+		for i := range pod.Spec.Volumes {
+			source := pod.Spec.Volumes[i].Image
+			if source == nil {
+				continue
+			}
+			name, err := image.Normalize(source.Reference)
+			if err != nil {
+				continue
+			}
+			status, err := k.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name}, false)
+			if err != nil {
+				return fmt.Errorf("inspect image %q: %w", name, err)
+			}
+			inUse[status.GetImage().GetId()] = true
+		}
+	}
+	return nil
 }
 
 // collectSandboxes removes a live pod's dead sandboxes but the newest.

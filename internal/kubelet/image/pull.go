@@ -87,8 +87,9 @@ func Normalize(name string) (string, error) {
 }
 
 // Ensure returns the image to run for the container, pulling it by its policy.
-// backoffKey tells apart the pods that wait on their own.
-func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func() []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+// backoffKey tells apart the pods that wait on their own; credentials returns
+// what the pod has for an image and may be nil.
+func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	name, err := Normalize(c.Image)
 	if err != nil {
 		event(v1.EventTypeWarning, "InspectFailed", err.Error())
@@ -131,13 +132,13 @@ func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 }
 
 // allows says whether the pod may use an image that is there.
-func (p *Puller) allows(ctx context.Context, name, id string, credentials func() []Credential) bool {
+func (p *Puller) allows(ctx context.Context, name, id string, credentials func(image string) []Credential) bool {
 	if p.Records == nil {
 		return true
 	}
 	var secrets []kubeletconfig.ImagePullSecret
 	if credentials != nil {
-		for _, c := range credentials() {
+		for _, c := range credentials(name) {
 			secrets = append(secrets, c.Secret)
 		}
 	}
@@ -148,7 +149,7 @@ func (p *Puller) allows(ctx context.Context, name, id string, credentials func()
 	return allowed
 }
 
-func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func() []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	asked := time.Now()
 	if p.serial != nil {
@@ -162,7 +163,7 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	began := time.Now()
 	auths := []Credential{{}}
 	if credentials != nil {
-		if found := credentials(); len(found) > 0 {
+		if found := credentials(spec.GetImage()); len(found) > 0 {
 			auths = found
 		}
 	}

@@ -59,7 +59,7 @@ func secret(name, password string) *v1.Secret {
 func (d *desk) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) string {
 	d.t.Helper()
 	c := &v1.Container{Image: image, ImagePullPolicy: policy}
-	credentials := func() []Credential { return Credentials(image, secrets) }
+	credentials := func(name string) []Credential { return Credentials(name, secrets) }
 	d.puller.Forget("pod")
 	_, err := d.puller.Ensure(d.t.Context(), c, "pod", credentials, nil, func(string, string, string) {})
 	var refused *Error

@@ -56,6 +56,7 @@ type Runtime struct {
 	pulls      map[string]int
 	pullError  map[string]error
 	passwords  map[string]string // that images are pulled with
+	auths      map[string][]*runtimeapi.AuthConfig
 }
 
 type sandbox struct {
@@ -83,6 +84,7 @@ func New() *Runtime {
 		pulls:      make(map[string]int),
 		pullError:  make(map[string]error),
 		passwords:  make(map[string]string),
+		auths:      make(map[string][]*runtimeapi.AuthConfig),
 	}
 }
 

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -49,6 +50,13 @@ func (r *Runtime) Pulls(name string) int {
 	return r.pulls[name]
 }
 
+// Auths returns what the image's registry was told at each pull.
+func (r *Runtime) Auths(name string) []*runtimeapi.AuthConfig {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.auths[name])
+}
+
 // ListImages implements the CRI.
 func (i *Images) ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
 	i.runtime.mu.Lock()
@@ -73,6 +81,7 @@ func (i *Images) PullImage(_ context.Context, image *runtimeapi.ImageSpec, auth 
 	defer i.runtime.mu.Unlock()
 	name := image.GetImage()
 	i.runtime.pulls[name]++
+	i.runtime.auths[name] = append(i.runtime.auths[name], auth)
 	if err := i.runtime.pullError[name]; err != nil {
 		return "", fmt.Errorf("failed to pull and unpack image %q: %w", name, err)
 	}

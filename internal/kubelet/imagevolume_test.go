@@ -1,0 +1,110 @@
+package kubelet
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+)
+
+// imageVolume is a volume from an image.
+func imageVolume(reference string, policy v1.PullPolicy) v1.VolumeSource {
+	return v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: reference, PullPolicy: policy}}
+}
+
+// registries are pull secrets with one password for each registry.
+func (b *bench) registries(passwords map[string]string) func(p *v1.Pod) {
+	b.t.Helper()
+	var references []v1.LocalObjectReference
+	for registry, password := range passwords {
+		s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registry, Namespace: "default", ResourceVersion: "1"}, Type: v1.SecretTypeDockerConfigJson,
+			Data: map[string][]byte{v1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"username":"u","password":%q}}}`, registry, password)}}
+		if _, err := b.api.CoreV1().Secrets("default").Create(b.t.Context(), s, metav1.CreateOptions{}); err != nil {
+			b.t.Fatal(err)
+		}
+		references = append(references, v1.LocalObjectReference{Name: registry})
+	}
+	return func(p *v1.Pod) { p.Spec.ImagePullSecrets = references }
+}
+
+// An image volume is pulled with what the pod has for its registry, and no
+// registry sees another's password.
+func TestImageVolumeHasItsOwnCredentials(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		const app, model = "apps.example.com/app:1", "models.example.org/model:1"
+		b.runtime.NeedPassword(app, "of apps")
+		b.runtime.NeedPassword(model, "of models")
+		secrets := b.registries(map[string]string{"apps.example.com": "of apps", "models.example.org": "of models"})
+		for name, policy := range map[string]v1.PullPolicy{"first": v1.PullAlways, "second": v1.PullIfNotPresent} {
+			b.create(pod(name, secrets, withVolume(imageVolume(model, policy)), func(p *v1.Pod) {
+				p.Spec.Containers[0].Name, p.Spec.Containers[0].Image = name, app
+			}))
+			b.after(time.Minute)
+			if b.live(name) == "" {
+				t.Errorf("%s: %+v", name, b.get(name).Status.ContainerStatuses)
+			}
+		}
+		for image, want := range map[string]string{app: "of apps", model: "of models"} {
+			for _, auth := range b.runtime.Auths(image) {
+				if auth.GetPassword() != want {
+					t.Errorf("the registry of %s was told the password %q", image, auth.GetPassword())
+				}
+			}
+		}
+	})
+}
+
+// A container whose pod has an image volume that only others mount does not
+// wait for it.
+func TestImageVolumeOfAnotherContainer(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		const model = "models.example.org/model:1"
+		b.runtime.FailPulls(model, fmt.Errorf("no such host"))
+		b.create(pod("web", withVolume(imageVolume(model, v1.PullAlways)), func(p *v1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "other", Image: "example.com/app:1"})
+		}))
+		b.after(time.Minute)
+		if b.live("other") == "" || b.live("main") != "" {
+			t.Errorf("running are main %q and other %q", b.live("main"), b.live("other"))
+		}
+	})
+}
+
+// An image that a pod has as a volume alone is in use.
+func TestImageVolumeIsNotGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionHard = map[string]string{}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		const model, unused = "models.example.org/model", "example.com/unused:1"
+		b.runtime.AddImage(unused, 1<<20)
+		b.create(pod("web", withVolume(imageVolume(model, v1.PullIfNotPresent))))
+		b.after(time.Minute)
+		if b.live("main") == "" {
+			t.Fatalf("%+v", b.get("web").Status.ContainerStatuses)
+		}
+		machine.set(node.Free{DiskTotal: 100 << 20, DiskBytes: 1 << 20})
+		b.after(time.Hour)
+		images, err := b.runtime.Images().ListImages(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := map[string]bool{}
+		for _, i := range images {
+			left[i.GetRepoTags()[0]] = true
+		}
+		if !left[model+":latest"] || left[unused] {
+			t.Errorf("left are %v", left)
+		}
+	})
+}
