@@ -1,11 +1,16 @@
 package source
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,45 +49,24 @@ func (k known) tell(ctx context.Context, name string, now []*v1.Pod, updates cha
 
 // Folder feeds the pods of the manifests in a folder (or of one file) until
 // ctx ends. It looks every period, and at once when the folder changes. A
-// manifest that cannot be read keeps the pods it had.
-func Folder(ctx context.Context, fs files.FS, path, nodeName string, period time.Duration, updates chan<- Update) {
+// manifest that is there and cannot be read keeps the pods it had. The pods
+// are complete once all manifests could be looked at.
+func Folder(ctx context.Context, disk files.FS, path, nodeName string, period time.Duration, updates chan<- Update) {
 	log := klog.FromContext(ctx)
-	changed, stop := fs.Watch(path)
+	changed, stop := disk.Watch(path)
 	defer stop()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	told := known{}
-	byFile := map[string][]*v1.Pod{}
+	f := &folder{disk: disk, path: path, nodeName: nodeName}
 	ready := false
 	for {
-		paths := []string{path}
-		if mode, err := fs.Stat(path); err == nil && mode.IsDir() {
-			paths = nil
-			names, _ := fs.ReadDir(path)
-			for _, n := range names {
-				if !strings.HasPrefix(n, ".") {
-					paths = append(paths, filepath.Join(path, n))
-				}
-			}
+		now, err := f.look(log)
+		if err != nil {
+			log.Error(err, "Manifests of static pods cannot be read, their pods stay as they are", "path", path)
 		}
-		next := map[string][]*v1.Pod{}
-		var now []*v1.Pod
-		for _, p := range paths {
-			raw, err := fs.ReadFile(p, maxManifest)
-			if err == nil && len(strings.TrimSpace(string(raw))) == 0 {
-				next[p] = byFile[p]
-			} else if err == nil {
-				next[p], err = decode(raw, FolderName, nodeName)
-			}
-			if err != nil && p != path {
-				log.Error(err, "A static pod's manifest cannot be used", "file", p)
-				next[p] = byFile[p]
-			}
-			now = append(now, next[p]...)
-		}
-		byFile = next
 		told.tell(ctx, FolderName, now, updates)
-		if !ready {
+		if !ready && err == nil {
 			ready = true
 			send(ctx, updates, Update{Source: FolderName, Ready: true})
 		}
@@ -95,8 +79,92 @@ func Folder(ctx context.Context, fs files.FS, path, nodeName string, period time
 	}
 }
 
+// folder reads the manifests at a path, which is a folder or a file.
+type folder struct {
+	disk           files.FS
+	path, nodeName string
+	byFile         map[string][]*v1.Pod // what was read last
+}
+
+// look returns the pods of all manifests. With an error some could not be
+// read: what they had before is kept.
+func (f *folder) look(log klog.Logger) (now []*v1.Pod, err error) {
+	paths, err := f.manifests()
+	if err != nil {
+		paths = slices.Sorted(maps.Keys(f.byFile))
+	}
+	failed := []error{err}
+	next := map[string][]*v1.Pod{}
+	for _, p := range paths {
+		pods, err := f.read(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case errors.Is(err, errManifest):
+			log.Error(err, "A static pod's manifest cannot be used", "file", p)
+			pods = f.byFile[p]
+		case err != nil:
+			failed = append(failed, err)
+			pods = f.byFile[p]
+		}
+		next[p] = pods
+		now = append(now, pods...)
+	}
+	f.byFile = next
+	return now, errors.Join(failed...)
+}
+
+// errManifest is what is wrong with the contents of a manifest.
+var errManifest = errors.New("not a manifest of pods")
+
+// read returns the pods of one manifest. One that is being written is empty at
+// first and has the pods that it had.
+func (f *folder) read(path string) ([]*v1.Pod, error) {
+	if mode, err := f.disk.Stat(path); err == nil && !mode.IsRegular() {
+		return nil, fmt.Errorf("%w: not a file", errManifest)
+	}
+	raw, err := f.disk.ReadFile(path, maxManifest)
+	if errors.Is(err, files.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", errManifest, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return f.byFile[path], nil
+	}
+	pods, err := decode(raw, FolderName, f.nodeName)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errManifest, err)
+	}
+	return pods, nil
+}
+
+// manifests are the files to read; none if the path is not there.
+func (f *folder) manifests() ([]string, error) {
+	mode, err := f.disk.Stat(f.path)
+	if err == nil && !mode.IsDir() {
+		return []string{f.path}, nil
+	}
+	var names []string
+	if err == nil {
+		names, err = f.disk.ReadDir(f.path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var paths []string
+	for _, n := range names {
+		if !strings.HasPrefix(n, ".") {
+			paths = append(paths, filepath.Join(f.path, n))
+		}
+	}
+	return paths, err
+}
+
 // URL feeds the pods of the manifest at a URL, asking every period, until ctx
-// ends. While it cannot be fetched the pods stay as they were.
+// ends. While it cannot be fetched the pods stay as they were; they are complete
+// once it could be.
 func URL(ctx context.Context, url string, header map[string][]string, nodeName string, period time.Duration, updates chan<- Update) {
 	log := klog.FromContext(ctx)
 	client := &http.Client{Timeout: 10 * time.Second}
@@ -111,7 +179,7 @@ func URL(ctx context.Context, url string, header map[string][]string, nodeName s
 		} else {
 			told.tell(ctx, URLName, pods, updates)
 		}
-		if !ready {
+		if !ready && err == nil {
 			ready = true
 			send(ctx, updates, Update{Source: URLName, Ready: true})
 		}
