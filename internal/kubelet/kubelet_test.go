@@ -454,3 +454,51 @@ func TestNodeIsRegistered(t *testing.T) {
 		}
 	})
 }
+
+// A container that has started is not asked to once more by the kubelet that
+// adopts it, ready or not.
+func TestAdoptedContainersHaveStarted(t *testing.T) {
+	for _, static := range []bool{false, true} {
+		run(t, func(t *testing.T, b *bench) {
+			var busy atomic.Bool
+			b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
+				return fake.Behaviour{Exec: func(command []string) (string, int32) {
+					if command[0] == "ready" || command[0] == "startup" && busy.Load() {
+						return "busy", 1
+					}
+					return "", 0
+				}}
+			}
+			probe := func(command string) *v1.Probe {
+				return &v1.Probe{PeriodSeconds: 5, FailureThreshold: 3, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}}
+			}
+			name := "web"
+			if static {
+				name = "web-" + nodeName
+				const text = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: "example.com/app:1",
+					startupProbe: {periodSeconds: 5, exec: {command: [startup]}}, readinessProbe: {periodSeconds: 5, exec: {command: [ready]}}}]}}`
+				if err := b.files.MkdirAll("/etc/kubernetes/manifests", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.files.WriteFile("/etc/kubernetes/manifests/web.yaml", []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				b.create(pod(name, func(p *v1.Pod) {
+					p.Spec.Containers[0].StartupProbe, p.Spec.Containers[0].ReadinessProbe = probe("startup"), probe("ready")
+				}))
+			}
+			b.after(time.Minute)
+			if st := b.get(name).Status.ContainerStatuses[0]; !*st.Started || st.Ready {
+				t.Fatalf("before: %+v", st)
+			}
+			busy.Store(true)
+			b.stop()
+			b.start()
+			b.after(2 * time.Minute)
+			if st := b.get(name).Status.ContainerStatuses[0]; st.RestartCount > 0 || !*st.Started || st.Ready {
+				t.Errorf("static %v, after: %+v", static, st)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,7 @@ func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
 			k.readMessage(pod, c)
 		}
 	}
+	plan.Discard(pod, observed)
 	return observed, nil
 }
 
@@ -157,20 +159,23 @@ func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
 		}
 	}
 	previous := w.previous(pod)
-	w.k.prober.Sync(pod, ip, running, func(name string) bool {
+	w.k.prober.Sync(pod, ip, running, func(name string) (started, ready bool) {
 		for _, list := range [][]v1.ContainerStatus{previous.ContainerStatuses, previous.InitContainerStatuses} {
-			for _, st := range list {
-				if st.Name != name || !st.Ready {
-					continue
-				}
-				for _, c := range observed.Containers {
-					if c.Name == name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.k.started) {
-						return true
-					}
+			for i := range list {
+				if list[i].Name == name && w.adopted(observed, &list[i]) {
+					return list[i].Started != nil && *list[i].Started, list[i].Ready
 				}
 			}
 		}
-		return false
+		return false, false
+	})
+}
+
+// adopted says whether a status is of a container that a kubelet before this
+// one started and that still is there.
+func (w *worker) adopted(observed *cri.Pod, st *v1.ContainerStatus) bool {
+	return slices.ContainsFunc(observed.Containers, func(c *cri.Container) bool {
+		return c.Name == st.Name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.k.started)
 	})
 }
 

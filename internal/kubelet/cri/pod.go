@@ -67,6 +67,9 @@ type Container struct {
 	User         *runtimeapi.LinuxContainerUser
 	Mounts       []*runtimeapi.Mount
 	Annotations  map[string]string
+	// Discarded says that all containers of the pod are restarted and that this
+	// one is of the time before.
+	Discarded bool
 }
 
 // Pod is everything the runtime has of one pod. Both lists are newest first.

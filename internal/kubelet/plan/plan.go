@@ -8,6 +8,7 @@
 //	initializing ──────────────► the next init container; sidecars stay
 //	initialized ───────────────► every container that should run and does not
 //	nothing left to run ───────► KillPod
+//	all are to be restarted ───► Kill what is discarded, then begin anew
 package plan
 
 import (
@@ -81,6 +82,8 @@ const (
 	ReasonStartup  = "StartupProbe"
 	ReasonUnknown  = "Unknown"
 	ReasonResize   = "Resize"
+
+	ReasonRestartAll = "RestartAllContainers"
 )
 
 // Waiting is a container that may not start yet.
@@ -129,6 +132,9 @@ func Compute(in Input) Plan {
 	}
 	sandbox := in.Observed.Sandboxes[0]
 	p.SandboxID = sandbox.ID
+	if killDiscarded(in.Observed, &p) {
+		return p
+	}
 	ephemeral(in, &p)
 	if !initialize(in, sandbox.ID, &p) {
 		return p
@@ -249,7 +255,7 @@ func ephemeral(in Input, p *Plan) {
 func Initialized(pod *v1.Pod, observed *cri.Pod, sandboxID string) bool {
 	for i := range pod.Spec.Containers {
 		for _, c := range observed.Containers {
-			if c.Name == pod.Spec.Containers[i].Name && c.SandboxID == sandboxID {
+			if c.Name == pod.Spec.Containers[i].Name && c.SandboxID == sandboxID && !c.Discarded {
 				return true
 			}
 		}
@@ -266,7 +272,7 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 		c := &pod.Spec.InitContainers[i]
 		newest := in.Observed.Find(c.Name)
 		here := newest
-		if here != nil && here.SandboxID != sandboxID {
+		if here != nil && (here.SandboxID != sandboxID || here.Discarded) {
 			here = nil
 		}
 		if podutil.IsSidecar(c) {
@@ -329,7 +335,7 @@ func regular(in Input, sandboxID string, p *Plan) (kept int) {
 		}
 		switch newest.State {
 		case cri.Exited:
-			if ShouldRestart(in.Pod, c, newest.ExitCode) {
+			if newest.Discarded || ShouldRestart(in.Pod, c, newest.ExitCode) {
 				again(in, p, c, Regular, newest)
 			}
 		case cri.Unknown:

@@ -2,12 +2,16 @@ package plan
 
 import (
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // ShouldRestart says whether a container that ended with the given code is to
@@ -16,14 +20,8 @@ func ShouldRestart(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
 	}
-	for _, rule := range c.RestartPolicyRules {
-		if rule.ExitCodes == nil {
-			continue
-		}
-		in := slices.Contains(rule.ExitCodes.Values, exitCode)
-		if in == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true
-		}
+	if ruleFor(c, exitCode) != nil {
+		return true
 	}
 	policy := pod.Spec.RestartPolicy
 	if c.RestartPolicy != nil {
@@ -36,6 +34,72 @@ func ShouldRestart(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 		return exitCode != 0
 	}
 	return true
+}
+
+// ruleFor is the first of the container's rules that the exit code meets, nil
+// if none does.
+func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
+	for i := range c.RestartPolicyRules {
+		rule := &c.RestartPolicyRules[i]
+		if rule.ExitCodes == nil {
+			continue
+		}
+		in := slices.Contains(rule.ExitCodes.Values, exitCode)
+		if in == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+			return rule
+		}
+	}
+	return nil
+}
+
+// Discard marks the containers of the time before one of them ended with a
+// code that restarts all of them (KEP-5532). The sandbox stays; the init
+// containers run once more, and so does what had ended for good. Ephemeral
+// containers are left alone.
+//
+//	init ─ main ──────────────╳ killed
+//	     └ watcher ── exit 88 │           all of these are discarded
+//	                          └ init' ─ main', watcher'
+func Discard(pod *v1.Pod, observed *cri.Pod) {
+	sandbox := observed.ReadySandbox()
+	if sandbox == nil || pod.DeletionTimestamp != nil {
+		return
+	}
+	var ended time.Time
+	for _, c := range observed.Containers {
+		if c.State == cri.Exited && c.SandboxID == sandbox.ID && c.FinishedAt.After(ended) && restartsAll(pod, c) {
+			ended = c.FinishedAt
+		}
+	}
+	for _, c := range observed.Containers {
+		c.Discarded = !c.CreatedAt.After(ended) && !isEphemeral(pod, c.Name)
+	}
+}
+
+func restartsAll(pod *v1.Pod, ended *cri.Container) bool {
+	c := podutil.Container(&pod.Spec, ended.Name)
+	if c == nil {
+		return false
+	}
+	rule := ruleFor(c, ended.ExitCode)
+	return rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
+func isEphemeral(pod *v1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
+}
+
+// killDiscarded plans to kill the discarded containers that still run, without
+// their grace periods, and says whether there are any.
+func killDiscarded(observed *cri.Pod, p *Plan) bool {
+	none := int64(0)
+	for _, c := range observed.Running() {
+		if c.Discarded {
+			p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: ReasonRestartAll, Grace: &none,
+				Message: fmt.Sprintf("Stopping container %s, all containers of the pod are restarted", c.Name)})
+		}
+	}
+	return len(p.Kill) > 0
 }
 
 // Hash identifies what of a container's specification cannot change without

@@ -88,9 +88,10 @@ type Instance struct {
 }
 
 // Sync makes the probes of a pod those of the given running containers.
-// Adopted containers (started before the kubelet) keep the readiness given
-// by wasReady until their probe says otherwise.
-func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(container string) bool) {
+// Adopted containers (started before the kubelet) that before says have started
+// need not do so again, and those that were ready stay so until their probe says
+// otherwise.
+func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, before func(container string) (started, ready bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx == nil || p.ctx.Err() != nil {
@@ -110,7 +111,12 @@ func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(
 			}
 			k := key{instance.ID, kind}
 			wanted[k] = true
-			if have[k] != nil {
+			started, ready := before(instance.Container.Name)
+			if w := have[k]; w != nil {
+				if kind == Startup && started && w.result == plan.Unknown {
+					w.cancel()
+					w.become(plan.Success)
+				}
 				continue
 			}
 			ctx, cancel := context.WithCancel(p.ctx)
@@ -120,11 +126,13 @@ func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, wasReady func(
 				w.result = plan.Success
 			}
 			have[k] = w
-			if kind != Liveness && wasReady(instance.Container.Name) {
+			if kind == Startup && started {
 				w.result = plan.Success
-				if kind == Startup {
-					continue
-				}
+				cancel()
+				continue
+			}
+			if kind == Readiness && ready {
+				w.result = plan.Success
 			}
 			p.working.Go(ctx, func() { w.run(ctx) })
 		}
@@ -295,20 +303,30 @@ func (w *worker) count(result string) {
 
 func (w *worker) set(r plan.Result) {
 	w.prober.mu.Lock()
-	changed := w.result != r
-	w.result = r
-	if changed && w.kind == Startup && r == plan.Success {
-		for k, other := range w.prober.workers[w.pod.UID] {
-			if k.containerID == w.target.ContainerID && k.kind != Startup {
-				select {
-				case other.kick <- struct{}{}:
-				default:
-				}
-			}
-		}
-	}
+	changed := w.become(r)
 	w.prober.mu.Unlock()
 	if changed {
 		w.prober.changed(w.pod.UID)
 	}
+}
+
+// become is called with the lock held and says whether the result changes. A
+// container that has started lets its other probes begin, and stays started.
+func (w *worker) become(r plan.Result) bool {
+	if w.result == r || w.kind == Startup && w.result == plan.Success {
+		return false
+	}
+	w.result = r
+	if w.kind != Startup || r != plan.Success {
+		return true
+	}
+	for k, other := range w.prober.workers[w.pod.UID] {
+		if k.containerID == w.target.ContainerID && k.kind != Startup {
+			select {
+			case other.kick <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return true
 }

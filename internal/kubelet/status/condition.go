@@ -8,13 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // owned are the conditions that the kubelet alone writes.
 var owned = []v1.PodConditionType{
 	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
-	v1.PodResizePending, v1.PodResizeInProgress,
+	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting,
 }
 
 func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
@@ -24,6 +25,7 @@ func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
 	}
 	containers := containersReady(in.Pod, s)
 	list = append(list, ready(in, s, containers), containers, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	list = append(list, restarting(in)...)
 	for _, c := range in.Conditions {
 		if c.Status != "" {
 			list = append(list, c)
@@ -77,6 +79,17 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 		c.Status = v1.ConditionFalse
 	}
 	return c
+}
+
+// restarting says of a pod whose containers were once restarted all together
+// whether some of them still have to end for it (KEP-5532).
+func restarting(in Input) []v1.PodCondition {
+	now := slices.ContainsFunc(in.Observed.Running(), func(c *cri.Container) bool { return c.Discarded })
+	known := slices.ContainsFunc(in.Previous.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.AllContainersRestarting })
+	if !now && !known {
+		return nil
+	}
+	return []v1.PodCondition{condition(v1.AllContainersRestarting, now, "", "")}
 }
 
 func sandboxReady(in Input) v1.PodCondition {

@@ -62,13 +62,15 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		}
 	case cri.Exited:
 		dead := terminated(in, newest)
-		if waits && !in.Ended && !(init && dead.ExitCode == 0 && !podutil.IsSidecar(c)) {
+		done := init && dead.ExitCode == 0 && !podutil.IsSidecar(c) && !newest.Discarded
+		if (waits && !done || newest.Discarded) && !in.Ended {
+			cause := waitsFor(in, c.Name)
 			st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
 			st.LastTerminationState = v1.ContainerState{Terminated: dead}
 		} else {
 			st.State.Terminated = dead
 		}
-		st.Ready = init && !podutil.IsSidecar(c) && dead.ExitCode == 0
+		st.Ready = done
 	default:
 		if !waits {
 			cause = Cause{Reason: "ContainerCreating"}
@@ -79,17 +81,23 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 	return st
 }
 
+// waitsFor is what a container that is yet to be made waits for.
+func waitsFor(in Input, name string) Cause {
+	if cause, known := in.Waiting[name]; known {
+		return cause
+	}
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		return Cause{Reason: "PodInitializing"}
+	}
+	return Cause{Reason: "ContainerCreating"}
+}
+
 // lost is the status of a container that the runtime knows nothing of: it has
 // not been made yet, or its record is gone.
 func lost(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	no := false
-	cause, waits := in.Waiting[c.Name]
-	if !waits {
-		cause = Cause{Reason: "ContainerCreating"}
-		if len(in.Pod.Spec.InitContainers) > 0 {
-			cause = Cause{Reason: "PodInitializing"}
-		}
-	}
+	_, waits := in.Waiting[c.Name]
+	cause := waitsFor(in, c.Name)
 	st := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, Started: &no, RestartCount: previous.RestartCount,
 		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}},

@@ -172,7 +172,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 			if dead.ExitCode != 0 {
 				failed++
 			}
-			if plan.ShouldRestart(pod, c, dead.ExitCode) {
+			if newest := in.Observed.Find(c.Name); newest != nil && newest.Discarded || plan.ShouldRestart(pod, c, dead.ExitCode) {
 				again++
 			}
 		default:
