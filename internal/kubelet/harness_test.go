@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,6 +84,14 @@ func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string,
 			}
 			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return api.CoreV1().ConfigMaps(namespace).Watch(ctx, o)
+			}
+		case "clustertrustbundles":
+			kind = &certificatesv1.ClusterTrustBundle{}
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return api.CertificatesV1().ClusterTrustBundles().List(ctx, o)
+			}
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return api.CertificatesV1().ClusterTrustBundles().Watch(ctx, o)
 			}
 		case "secrets":
 			kind = &v1.Secret{}

@@ -126,7 +126,7 @@ func New(config Config) (*Kubelet, error) {
 	if config.Client != nil {
 		watch := config.Configuration.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
 		k.objects = object.New(config.Client, watch, k.refresh)
-		k.volumes.Objects, k.volumes.Claims = k.objects, k.objects
+		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
 		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
 		k.writer.Panicked = k.panicked("statuses")

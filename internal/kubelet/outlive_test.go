@@ -1,12 +1,14 @@
 package kubelet
 
 import (
+	"encoding/pem"
 	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,5 +212,37 @@ func TestRestartWithoutAPIServer(t *testing.T) {
 				t.Errorf("a sandbox is made by %q", s.GetRuntimeHandler())
 			}
 		}
+	})
+}
+
+// A trust bundle reaches the pods that select it, and so does its successor.
+func TestTrustBundleReachesItsPods(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		name, api := "ca", b.api.CertificatesV1().ClusterTrustBundles()
+		bundle := func(version, text string) *certificatesv1.ClusterTrustBundle {
+			out := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
+			out.Spec.TrustBundle = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(text)}))
+			return out
+		}
+		first, second := bundle("1", "first"), bundle("2", "second")
+		if _, err := api.Create(t.Context(), first, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.create(pod("web", withVolume(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			Sources: []v1.VolumeProjection{{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: &name, Path: "ca.pem"}}},
+		}})))
+		check := func(want string) {
+			t.Helper()
+			b.after(time.Second)
+			path := "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~projected/v/ca.pem"
+			if raw, err := b.files.ReadFile(path, 1<<20); string(raw) != want {
+				t.Errorf("the volume has %q (%v)", raw, err)
+			}
+		}
+		check(first.Spec.TrustBundle)
+		if _, err := api.Update(t.Context(), second, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(second.Spec.TrustBundle)
 	})
 }

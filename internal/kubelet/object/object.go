@@ -1,12 +1,14 @@
 // Package object gives the kubelet the config maps and secrets that its pods
 // refer to, each watched by name while some pod needs it, so that a change
-// reaches the pods at once.
+// reaches the pods at once. Trust bundles, which pods select by their signers,
+// are watched all together.
 package object
 
 import (
 	"context"
 	"sync"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 var (
 	configMaps = v1.SchemeGroupVersion.WithResource("configmaps")
 	secrets    = v1.SchemeGroupVersion.WithResource("secrets")
+	bundles    = certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")
 )
 
 // Store holds the objects of a node's pods. Its methods may be called from
@@ -41,6 +44,9 @@ type key struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
 }
+
+// allBundles stands for all trust bundles.
+var allBundles = key{resource: bundles}
 
 type entry struct {
 	informer cache.SharedIndexInformer
@@ -106,7 +112,11 @@ func (s *Store) set(uid types.UID, wanted map[key]bool) {
 func (s *Store) open(k key) *entry {
 	ctx, cancel := context.WithCancel(s.ctx)
 	e := &entry{cancel: cancel, pods: map[types.UID]bool{}}
-	e.informer = s.client.Watch(k.resource, k.namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, k.name))
+	selector := fields.Everything()
+	if k.name != "" {
+		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, k.name)
+	}
+	e.informer = s.client.Watch(k.resource, k.namespace, selector)
 	tell := func() {
 		s.mu.Lock()
 		var pods []types.UID
@@ -186,7 +196,30 @@ func (s *Store) PersistentVolume(ctx context.Context, name string) (*v1.Persiste
 	return s.client.Kubernetes.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 }
 
-// references are the config maps and secrets in a pod's specification.
+// TrustBundles implements volume.TrustBundles.
+func (s *Store) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	s.mu.Lock()
+	e := s.entries[allBundles]
+	s.mu.Unlock()
+	if e != nil && e.informer.HasSynced() {
+		var out []*certificatesv1.ClusterTrustBundle
+		for _, object := range e.informer.GetStore().List() {
+			out = append(out, object.(*certificatesv1.ClusterTrustBundle))
+		}
+		return out, nil
+	}
+	list, err := s.client.Kubernetes.CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*certificatesv1.ClusterTrustBundle, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// references are the objects to watch for what is in a pod's specification.
 func references(pod *v1.Pod) map[key]bool {
 	out := map[key]bool{}
 	add := func(resource schema.GroupVersionResource, name string) {
@@ -212,6 +245,9 @@ func references(pod *v1.Pod) map[key]bool {
 				}
 				if source.Secret != nil {
 					add(secrets, source.Secret.Name)
+				}
+				if source.ClusterTrustBundle != nil {
+					out[allBundles] = true
 				}
 			}
 		}

@@ -189,6 +189,8 @@ func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
 			err = w.token(s.ServiceAccountToken, source.DefaultMode)
 		case s.ClusterTrustBundle != nil:
 			err = w.trustBundle(s.ClusterTrustBundle, source.DefaultMode)
+		case s.PodCertificate != nil:
+			err = fmt.Errorf("pod certificates are not supported on this node")
 		default:
 			err = fmt.Errorf("a source of this projected volume is not supported on this node")
 		}
@@ -211,12 +213,17 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 	if err != nil {
 		return err
 	}
+	w.credential(source.Path, []byte(token), mode)
+	return nil
+}
+
+// credential puts a file that belongs to the pod's user, if it has but one.
+func (w *payload) credential(path string, data []byte, mode *int32) {
 	perm, user := modeOf(nil, mode), onlyUser(w.pod)
 	if sc := w.pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		perm = 0o600
 	}
-	w.files[source.Path] = file{data: []byte(token), mode: perm, uid: user}
-	return nil
+	w.files[path] = file{data: data, mode: perm, uid: user}
 }
 
 // onlyUser is the user that all of the pod's containers say they run as, nil
@@ -231,19 +238,4 @@ func onlyUser(pod *v1.Pod) *int64 {
 		only = user
 	}
 	return only
-}
-
-func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int32) error {
-	if w.volumes.Bundles == nil {
-		return fmt.Errorf("cluster trust bundles are not enabled on this node")
-	}
-	pem, err := w.volumes.Bundles.TrustBundle(w.ctx, source)
-	if err != nil {
-		if source.Optional != nil && *source.Optional {
-			return nil
-		}
-		return err
-	}
-	w.files[source.Path] = file{data: []byte(pem), mode: modeOf(nil, mode)}
-	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -57,9 +58,7 @@ type Volumes struct {
 
 // TrustBundles looks up cluster trust bundles.
 type TrustBundles interface {
-	// TrustBundle returns the PEM of the named bundle, or of all bundles of
-	// the signer that the selector matches.
-	TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error)
+	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
 }
 
 // Facts are what volumes may show of the pod besides its specification.

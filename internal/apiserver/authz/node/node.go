@@ -104,6 +104,8 @@ func (z *nodes) refuse(node string, a authorizer.Attributes) *string {
 			return z.slice(node, a)
 		case "certificates.k8s.io/podcertificaterequests":
 			return z.podCertificate(node, a)
+		case "certificates.k8s.io/clustertrustbundles":
+			return trustBundle(a)
 		}
 	}
 	if rbac.Allows(z.rules, a) {
@@ -241,6 +243,16 @@ func (z *nodes) podCertificate(node string, a authorizer.Attributes) *string {
 		return no("nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=%s'", node)
 	}
 	return no("nodes may not %s PodCertificateRequests", a.GetVerb())
+}
+
+// trustBundle lets a node read trust bundles, which are public: its pods select
+// them by their signers.
+func trustBundle(a authorizer.Attributes) *string {
+	switch a.GetVerb() {
+	case "get", "list", "watch":
+		return nil
+	}
+	return no("nodes may only get, list, or watch ClusterTrustBundles")
 }
 
 func ownNode(node string, a authorizer.Attributes, rules []rbacv1.PolicyRule) *string {

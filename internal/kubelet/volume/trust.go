@@ -1,0 +1,79 @@
+package volume
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// trustBundle puts the certificates of the trust bundles that a source selects
+// (KEP-3257). If they are optional and there are none, the file is empty.
+func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int32) error {
+	if w.volumes.Bundles == nil {
+		return errors.New("cluster trust bundles need an API server")
+	}
+	all, err := w.volumes.Bundles.TrustBundles(w.ctx)
+	if err != nil {
+		return fmt.Errorf("error while getting ClusterTrustBundles: %w", err)
+	}
+	selected, err := selectBundles(all, source)
+	if err != nil {
+		return err
+	}
+	if len(selected) == 0 && (source.Optional == nil || !*source.Optional) {
+		if source.Name != nil {
+			return fmt.Errorf("clustertrustbundle %q not found", *source.Name)
+		}
+		return fmt.Errorf("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+	}
+	w.credential(source.Path, anchors(selected), mode)
+	return nil
+}
+
+// selectBundles are the bundles that a source names, or those of its signer
+// that its selector matches.
+func selectBundles(all []*certificatesv1.ClusterTrustBundle, source *v1.ClusterTrustBundleProjection) (selected []*certificatesv1.ClusterTrustBundle, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(source.LabelSelector)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all {
+		switch {
+		case source.Name != nil && b.Name == *source.Name,
+			source.Name == nil && source.SignerName != nil && b.Spec.SignerName == *source.SignerName && selector.Matches(labels.Set(b.Labels)):
+			selected = append(selected, b)
+		}
+	}
+	return selected, nil
+}
+
+// anchors are the bundles' certificates, each once. Their order means nothing:
+// it follows their hashes, so that nobody comes to rely on another and the file
+// stays the same as long as they do.
+func anchors(selected []*certificatesv1.ClusterTrustBundle) []byte {
+	type anchor struct {
+		hash [sha256.Size]byte
+		der  []byte
+	}
+	var found []anchor
+	for _, b := range selected {
+		for block, rest := pem.Decode([]byte(b.Spec.TrustBundle)); block != nil; block, rest = pem.Decode(rest) {
+			found = append(found, anchor{sha256.Sum256(block.Bytes), block.Bytes})
+		}
+	}
+	slices.SortFunc(found, func(a, b anchor) int { return bytes.Compare(a.hash[:], b.hash[:]) })
+	found = slices.CompactFunc(found, func(a, b anchor) bool { return a.hash == b.hash })
+	var out bytes.Buffer
+	for _, a := range found {
+		_, _ = out.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der}))
+	}
+	return out.Bytes()
+}
