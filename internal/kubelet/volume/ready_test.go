@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -219,5 +221,47 @@ func TestWriteIsCompleted(t *testing.T) {
 	names, err := disk.ReadDir("/v")
 	if err != nil || len(names) != 3 || !slices.Contains(names, "a") {
 		t.Errorf("the volume has %v (%v)", names, err)
+	}
+}
+
+// The same on the machine's own disk and mounts.
+func TestMemoryIsMountedAgain(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	v := &Volumes{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Objects: objects{}}
+	size := resource.MustParse("1Mi")
+	pod := podWith(nil,
+		v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}}},
+		v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+	)
+	defer func() {
+		if err := v.TearDown(pod.UID); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, when := range []string{"first", "again", "after a reboot"} {
+		paths, outdated, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil || len(outdated) > 0 {
+			t.Fatal(when, err, outdated)
+		}
+		for name, path := range paths {
+			mounts, err := v.Mounter.Below(path)
+			if err != nil || !slices.Equal(mounts, []string{path}) {
+				t.Errorf("%s: volume %s has the mounts %v (%v)", when, name, mounts, err)
+			}
+			if when == "again" {
+				if err := v.Mounter.Unmount(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if raw, err := v.FS.ReadFile(paths["s"]+"/key", 10); when != "again" && string(raw) != "hidden" {
+			t.Errorf("%s: the secret is %q (%v)", when, raw, err)
+		}
+		var disk unix.Statfs_t
+		if err := unix.Statfs(paths["m"], &disk); when != "again" && (err != nil || int64(disk.Blocks)*disk.Bsize != size.Value()) {
+			t.Errorf("%s: the volume has %d bytes (%v)", when, int64(disk.Blocks)*disk.Bsize, err)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int
 		if source.Name != nil {
 			return fmt.Errorf("clustertrustbundle %q not found", *source.Name)
 		}
-		return fmt.Errorf("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+		return errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 	}
 	w.credential(source.Path, anchors(selected), mode)
 	return nil
