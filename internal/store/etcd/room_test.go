@@ -157,9 +157,7 @@ func TestSmallDisksKeepALogFileFree(t *testing.T) {
 			t.Errorf("%d of %d MiB are free: %v", test.free, test.size, err)
 		}
 	}
-	r := newRoom(&taker{}, "/data", nil)
-	r.disk = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no such folder") }
-	r = newRoom(&taker{}, "/data", r.disk)
+	r := newRoom(&taker{}, "/data", func(string) (uint64, uint64, error) { return 0, 0, errors.New("no such folder") })
 	if err := r.look(); err != nil {
 		t.Errorf("a disk that cannot be asked: %v", err)
 	}
