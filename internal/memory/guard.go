@@ -15,6 +15,9 @@ const (
 	ordinaryShare = 80
 	// fullShare is the part from which nothing more should be stored.
 	fullShare = 90
+	// tenantShare is the part of what large requests are let in for that those
+	// of one tenant have. A request that is alone may need more.
+	tenantShare = 4
 	// measureEvery bounds how often the heap is looked at.
 	measureEvery = 50 * time.Millisecond
 )
@@ -31,6 +34,7 @@ type Guard struct {
 	mu     sync.Mutex // guards the following
 	used   int64      // by those who were let in
 	shared map[any]*sharing
+	own    map[string]int64 // of each tenant's requests
 }
 
 // sharing is what several requests use together.
@@ -40,7 +44,9 @@ type sharing struct {
 }
 
 // NewGuard returns a guard of a limit in bytes.
-func NewGuard(limit int64) *Guard { return &Guard{limit: limit, measure: lives} }
+func NewGuard(limit int64) *Guard {
+	return &Guard{limit: limit, measure: lives, shared: map[any]*sharing{}, own: map[string]int64{}}
+}
 
 // ProcessLimit is the limit that the process's garbage collector keeps to
 // (GOMEMLIMIT); math.MaxInt64 is none.
@@ -65,7 +71,8 @@ func lives() int64 {
 // Shared is used by all requests of the same Key together.
 type Need struct {
 	Own, Shared int64
-	Key         any // comparable
+	Key         any    // comparable
+	Tenant      string // whose bound Own counts for; "" has none
 }
 
 // Held is what a request was promised. The zero value is nothing.
@@ -76,8 +83,8 @@ type Held struct {
 }
 
 // Reserve promises a request what it needs, or returns false if that does not
-// fit beside what lives and what others were promised. What was promised must
-// be released. now is the time.
+// fit beside what lives and what others were promised, or beside what others
+// of its tenant were. What was promised must be released. now is the time.
 func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
 	if g.limit == math.MaxInt64 {
 		return Held{}, true
@@ -90,21 +97,50 @@ func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
 	if s == nil {
 		more += need.Shared
 	}
-	if lives+g.used+more > g.limit/100*ordinaryShare {
+	room := g.limit / 100 * ordinaryShare
+	if lives+g.used+more > room {
+		return Held{}, false
+	}
+	if has := g.own[need.Tenant]; need.Tenant != "" && has > 0 && has+need.Own > room/tenantShare {
 		return Held{}, false
 	}
 	g.used += more
+	g.charge(need.Tenant, need.Own)
 	if need.Shared > 0 {
 		if s == nil {
 			s = &sharing{bytes: need.Shared}
-			if g.shared == nil {
-				g.shared = map[any]*sharing{}
-			}
 			g.shared[need.Key] = s
 		}
 		s.users++
 	}
 	return Held{guard: g, need: need}, true
+}
+
+// charge counts what a tenant's requests were promised for themselves. The
+// mutex is held.
+func (g *Guard) charge(tenant string, bytes int64) {
+	if tenant == "" || bytes == 0 {
+		return
+	}
+	if g.own[tenant] += bytes; g.own[tenant] == 0 {
+		delete(g.own, tenant)
+	}
+}
+
+// Shrink gives back what was promised for the request alone but for so many
+// bytes: all that it still needs. It may be called from several goroutines.
+func (h *Held) Shrink(bytes int64) {
+	g := h.guard
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if less := h.need.Own - bytes; less > 0 && !h.released {
+		h.need.Own -= less
+		g.used -= less
+		g.charge(h.need.Tenant, -less)
+	}
 }
 
 // Release gives back what was promised; more calls do nothing. It may be
@@ -121,6 +157,7 @@ func (h *Held) Release() {
 	}
 	h.released = true
 	g.used -= h.need.Own
+	g.charge(h.need.Tenant, -h.need.Own)
 	if h.need.Shared == 0 {
 		return
 	}

@@ -58,6 +58,42 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// One tenant's requests leave room for those of others, and give back what
+// they do not need any more.
+func TestGuardOfTenants(t *testing.T) {
+	now := time.Unix(1000, 0)
+	g := NewGuard(1000 * mb)
+	g.measure = func() int64 { return 0 }
+	reserve := func(want bool, tenant string, own int64) *Held {
+		t.Helper()
+		h, ok := g.Reserve(Need{Own: own, Tenant: tenant}, now)
+		if ok != want {
+			t.Errorf("%d MB for %s beside %d: %v, want %v", own/mb, tenant, g.own[tenant]/mb, ok, want)
+		}
+		return &h
+	}
+	first := reserve(true, "greedy", 100*mb)
+	second := reserve(true, "greedy", 100*mb)
+	reserve(false, "greedy", mb)
+	large := reserve(true, "other", 300*mb) // alone, it may be larger
+	reserve(false, "other", mb)
+	reserve(true, "third", 100*mb).Release()
+
+	first.Shrink(200 * mb)
+	reserve(false, "greedy", mb)
+	first.Shrink(40 * mb)
+	third := reserve(true, "greedy", 60*mb)
+	reserve(false, "greedy", mb)
+	for _, h := range []*Held{first, second, third, large} {
+		h.Release()
+		h.Shrink(0)
+	}
+	if g.used != 0 || len(g.own) != 0 {
+		t.Errorf("%d bytes are still promised, %d tenants have some", g.used, len(g.own))
+	}
+	new(Held).Shrink(0)
+}
+
 // A watch may give back what it was promised while a timer does.
 func TestReleaseByMany(t *testing.T) {
 	g := NewGuard(1000 * mb)
