@@ -5,6 +5,7 @@
 //	  │            │            next is the tenant that has had least time
 //	  ▼            ▼
 //	 Turn ── Pause (a webhook, the store) ── Resume ── Leave
+//	   └─ lasts longer than its lease: somebody else gets the place, too
 //
 // A tenant's time is what his turns lasted, in the manner of start-time fair
 // queueing: who comes anew begins where the others are, so that nobody gains by
@@ -21,6 +22,7 @@ import (
 // Queue shares out places. Its methods may be called from any goroutine.
 type Queue struct {
 	places, perTenant int
+	lease             time.Duration // 0 is without end
 
 	mu      sync.Mutex // guards the following, and the turns
 	free    int
@@ -35,10 +37,11 @@ type tenant struct {
 	waiting list.List // of *Turn that wait
 }
 
-// NewQueue makes a queue for so many places, of which a tenant has at most
-// perTenant; both are at least 1.
-func NewQueue(places, perTenant int) *Queue {
-	return &Queue{places: places, free: places, perTenant: perTenant, tenants: map[string]*tenant{}}
+// NewQueue makes a queue for so many places. A tenant has at most perTenant
+// turns at a time; both are at least 1. A turn that lasts longer than lease
+// keeps nobody waiting any more, as it may be waiting itself; 0 is no such bound.
+func NewQueue(places, perTenant int, lease time.Duration) *Queue {
+	return &Queue{places: places, free: places, perTenant: perTenant, lease: lease, tenants: map[string]*tenant{}}
 }
 
 // Turn is a place that one request holds, or has given back for a while. Its
@@ -49,6 +52,8 @@ type Turn struct {
 
 	// The queue's mutex guards the following.
 	begun   time.Time     // zero without a place
+	expiry  *time.Timer   // of the lease; nil if there is none
+	lapsed  bool          // somebody else has got the place
 	granted chan struct{} // closed when it gets a place, while it waits
 	left    bool
 }
@@ -131,7 +136,13 @@ func (t *Turn) end() {
 	in.spent += time.Since(t.begun)
 	in.turns--
 	t.begun = time.Time{}
-	q.free++
+	if t.expiry != nil {
+		t.expiry.Stop()
+	}
+	if !t.lapsed {
+		q.free++
+	}
+	t.lapsed = false
 	q.grant()
 	q.forget()
 }
@@ -149,11 +160,28 @@ func (q *Queue) grant() {
 			return
 		}
 		t := next.waiting.Remove(next.waiting.Front()).(*Turn)
-		t.begun = time.Now()
+		begun := time.Now()
+		t.begun = begun
+		if q.lease > 0 {
+			t.expiry = time.AfterFunc(q.lease, func() { t.lapse(begun) })
+		}
 		close(t.granted)
 		next.turns++
 		q.free--
 		q.virtual = max(q.virtual, next.spent)
+	}
+}
+
+// lapse gives the place of a turn to somebody else, if it is still the one that
+// began at a time.
+func (t *Turn) lapse(begun time.Time) {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.begun == begun && !t.lapsed {
+		t.lapsed = true
+		q.free++
+		q.grant()
 	}
 }
 

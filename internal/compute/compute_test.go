@@ -40,7 +40,7 @@ func (c *crew) works(t *testing.T, tenant string, times int, took time.Duration)
 // A tenant who asks for much delays another by one of his turns, and no more.
 func TestTurnsOfTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crew{queue: NewQueue(1, 1)}
+		c := &crew{queue: NewQueue(1, 1, 0)}
 		c.works(t, "greedy", 50, time.Second)
 		synctest.Wait()
 		time.Sleep(10*time.Second + time.Millisecond)
@@ -64,7 +64,7 @@ func reversed(order []string) []string {
 // Whose turns last longer has fewer of them.
 func TestTurnsByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crew{queue: NewQueue(1, 1)}
+		c := &crew{queue: NewQueue(1, 1, 0)}
 		c.works(t, "slow", 10, 10*time.Millisecond)
 		synctest.Wait()
 		c.works(t, "quick", 100, time.Millisecond)
@@ -80,7 +80,7 @@ func TestTurnsByTime(t *testing.T) {
 // A tenant has no more than his part of the places.
 func TestPlacesOfATenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(4, 2)
+		q := NewQueue(4, 2, 0)
 		for range 2 {
 			turn, err := q.Enter(t.Context(), "greedy")
 			if err != nil {
@@ -104,7 +104,7 @@ func TestPlacesOfATenant(t *testing.T) {
 // Who waits for something else leaves the place to others.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(1, 1)
+		q := NewQueue(1, 1, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		turn, err := q.Enter(ctx, "a")
 		if err != nil {
@@ -142,10 +142,34 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// A turn that lasts too long keeps nobody waiting, and loses no place.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(1, 1, time.Second)
+		slow, err := q.Enter(t.Context(), "slow")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		quick, err := q.Enter(t.Context(), "quick")
+		if err != nil || time.Since(begun) != time.Second {
+			t.Fatalf("after %v: %v", time.Since(begun), err)
+		}
+		slow.Leave()
+		if q.free != 0 {
+			t.Errorf("%d places are free while somebody has one", q.free)
+		}
+		quick.Leave()
+		if q.free != 1 || len(q.tenants) != 0 {
+			t.Errorf("%d places are free, %d tenants are known", q.free, len(q.tenants))
+		}
+	})
+}
+
 // However turns come, pause, resume, are given up and leave, no place is lost.
 func TestNoPlaceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(3, 2)
+		q := NewQueue(3, 2, 3*time.Millisecond)
 		var all sync.WaitGroup
 		for i := range 300 {
 			all.Go(func() {
