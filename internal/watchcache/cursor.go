@@ -36,14 +36,23 @@ func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 	if k.removed {
 		return nil, ErrRemoved
 	}
-	if after < k.log.floor {
+	key, ok := scope.key(k.state.fields)
+	if after < k.floor(key) {
 		return nil, store.ErrCompacted
 	}
 	l := &k.log
-	if key, ok := scope.key(k.state.fields); ok {
+	if ok {
 		l = k.scopes.open(key, l, k.state.fields, after)
 	}
 	return &Cursor{kind: k, log: l, next: l.base + int64(l.index(after)), after: after}, nil
+}
+
+// Floor is the oldest revision after which a cursor of a scope can begin.
+func (k *Kind) Floor(scope Scope) int64 {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	key, _ := scope.key(k.state.fields)
+	return k.floor(key)
 }
 
 // Next waits for events after the cursor and returns the next of them, and the
@@ -103,7 +112,7 @@ func (c *Cursor) take() (more <-chan struct{}, err error) {
 	if c.kind.removed {
 		return nil, ErrRemoved
 	}
-	if c.next < c.log.base {
+	if c.next < c.log.whole {
 		return nil, store.ErrCompacted
 	}
 	end := c.log.end()

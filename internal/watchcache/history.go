@@ -1,6 +1,9 @@
 package watchcache
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // How long events are kept. A watch that ended for a moment continues where it
 // was, so what is fresh stays however much it is, up to the bound of the whole
@@ -9,6 +12,8 @@ import "time"
 //
 //	now        freshAge              logAge
 //	 │◄─ all of it ─►│◄─ restCost a kind ─►│ nothing
+//
+// Where a bound is reached, the namespaces in which most happens pay for it.
 //
 // Lists of the past reach back as long as the store does all the same.
 const (
@@ -25,6 +30,8 @@ const (
 	// objectCost is how many bytes of memory an object takes for each byte that
 	// is stored of it.
 	objectCost = 8
+	// floorCount bounds the scopes whose floors are known.
+	floorCount = 10_000
 	// eventCost is what an event without objects takes.
 	eventCost = 256
 )
@@ -65,7 +72,7 @@ func (c *Cache) trim() {
 			c.history = int64(total)
 			return
 		}
-		longest.forget(func(l *log) int { return l.countFor(most / 2) })
+		longest.thin(most/2, (*Event).cost)
 	}
 }
 
@@ -83,6 +90,29 @@ func (k *Kind) forget(count func(*log) int) {
 	k.cut(count(&k.log))
 }
 
+// thin has the costliest namespaces forget their oldest events.
+func (k *Kind) thin(most int, cost func(*Event) int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.thinLog(most, cost)
+}
+
+// thinLog is thin for callers that hold mu.
+func (k *Kind) thinLog(most int, cost func(*Event) int) {
+	for _, e := range k.log.thin(most, cost) {
+		visitScopes(e, k.state.fields, func(scope Scope) {
+			if scope.Name == "" {
+				k.floors[scope] = e.Revision
+			}
+		})
+	}
+	if len(k.floors) > floorCount {
+		k.log.cutParts()
+		clear(k.floors)
+	}
+	k.cutScopes()
+}
+
 // cut drops the first n events, from the logs of scopes too, so that nothing
 // keeps them. Callers hold mu.
 func (k *Kind) cut(n int) {
@@ -90,7 +120,22 @@ func (k *Kind) cut(n int) {
 		return
 	}
 	k.log.cut(n)
-	k.scopes.each(func(l *log) { l.cutRevision(k.log.floor) })
+	maps.DeleteFunc(k.floors, func(_ Scope, floor int64) bool { return floor <= k.log.start })
+	k.cutScopes()
+}
+
+func (k *Kind) cutScopes() {
+	k.scopes.each(func(key Scope, l *log) { l.cutRevision(k.floor(key)) })
+}
+
+// floor is the revision from which on every event of a scope, by its key, is
+// still there. Callers hold mu.
+func (k *Kind) floor(key Scope) int64 {
+	if key.Namespace == "" && key.Field == "" {
+		return k.log.floor
+	}
+	key.Name = "" // goes with its namespace
+	return max(k.log.start, k.floors[key])
 }
 
 // tooOld is how many of the oldest events are to be forgotten by their age.

@@ -3,7 +3,9 @@ package watchcache_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,6 +99,138 @@ func TestHistoryIsBoundedByBytes(t *testing.T) {
 		}
 		if n, err := k.PastAt(begin+2).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
 			t.Errorf("the store has %d as of then: %v", n, err)
+		}
+	})
+}
+
+// What happens in one namespace does not cost the watchers of another, or of a
+// value of a field, their history.
+func TestCostlyNamespacePays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := watchcache.New(mem.New(), []*resource.Resource{configMaps, pods})
+		c.LimitHistory(16 << 20)
+		runCache(t, c)
+		k, other := c.Kind(configMaps), c.Kind(pods)
+		begin := c.Revision()
+		must[*watchcache.Entry](t)(k.Create(t.Context(), configMap("quiet", "a", "1")))
+		must[*watchcache.Entry](t)(other.Create(t.Context(), pod("quiet", "a", "n1")))
+		update(t, k, 1000, 10) // in default
+		for i := range 300 {
+			p := pod("default", fmt.Sprint("p", i), "n2")
+			p.Annotations = map[string]string{"a": large(10)}
+			e := must[*watchcache.Entry](t)(other.Create(t.Context(), p))
+			must[*watchcache.Entry](t)(other.Delete(t.Context(), e, nil))
+		}
+		must[int64](t)(c.Fresh(t.Context()))
+		done := make(chan struct{})
+		close(done)
+		for _, tt := range []struct {
+			kind  *watchcache.Kind
+			scope watchcache.Scope
+			want  string
+		}{
+			{k, watchcache.Scope{Namespace: "quiet"}, fmt.Sprintf("[ADDED quiet/a %d]", begin+1)},
+			{k, watchcache.Scope{Namespace: "quiet", Name: "a"}, fmt.Sprintf("[ADDED quiet/a %d]", begin+1)},
+			{k, watchcache.Scope{Namespace: "empty"}, "[]"},
+			{other, watchcache.Scope{Namespace: "quiet"}, fmt.Sprintf("[ADDED quiet/a %d]", begin+2)},
+			{other, watchcache.Scope{Field: "spec.nodeName", Value: "n1"}, fmt.Sprintf("[ADDED quiet/a %d]", begin+2)},
+			{other, watchcache.Scope{Field: "spec.nodeName", Value: "n2"}, ""},
+			{k, watchcache.Scope{Namespace: "default"}, ""},
+			{k, watchcache.Scope{}, ""},
+		} {
+			cursor, err := tt.kind.WatchScope(begin, tt.scope)
+			if tt.want == "" {
+				if floor := tt.kind.Floor(tt.scope); !errors.Is(err, store.ErrCompacted) || floor <= begin || floor >= c.Revision() {
+					t.Errorf("%+v: %v, want a history that begins between %d and %d, not %d", tt.scope, err, begin, c.Revision(), floor)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%+v: %v", tt.scope, err)
+				continue
+			}
+			if events, _, err := cursor.Next(t.Context(), done); err != nil || fmt.Sprint(script(events)) != tt.want {
+				t.Errorf("%+v: %v, %v, want %s", tt.scope, script(events), err, tt.want)
+			}
+		}
+	})
+}
+
+// However the history is cut, a cursor that begins reads every event.
+func TestCursorsOfACutHistoryMissNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := watchcache.New(mem.New(), []*resource.Resource{pods})
+		c.LimitHistory(256 << 10)
+		runCache(t, c)
+		k := c.Kind(pods)
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 1))
+		type written struct {
+			revision   int64
+			name, node string
+			namespace  string
+		}
+		var all []written
+		done := make(chan struct{})
+		close(done)
+		begin, refused := c.Revision(), 0
+		var kept []*watchcache.Cursor // so that the logs of their scopes stay
+		for i := range 2000 {
+			w := written{namespace: fmt.Sprint("n", random.IntN(4)), name: fmt.Sprint("p", i), node: fmt.Sprint("node", random.IntN(3))}
+			p := pod(w.namespace, w.name, w.node)
+			if random.IntN(3) == 0 {
+				p.Namespace, w.namespace = "busy", "busy"
+				p.Annotations = map[string]string{"a": large(random.IntN(8))}
+			}
+			e := must[*watchcache.Entry](t)(k.Create(t.Context(), p))
+			w.revision = e.Revision
+			all = append(all, w)
+			w.revision = must[*watchcache.Entry](t)(k.Delete(t.Context(), e, nil)).Revision
+			all = append(all, w)
+			if i%20 > 0 {
+				continue
+			}
+			must[int64](t)(c.Fresh(t.Context()))
+			scope := watchcache.Scope{}
+			switch n := random.IntN(8); {
+			case n < 4:
+				scope.Namespace = fmt.Sprint("n", n)
+			case n < 5:
+				scope.Namespace = "busy"
+			case n < 7:
+				scope.Field, scope.Value = "spec.nodeName", fmt.Sprint("node", n-5)
+			}
+			after := begin + random.Int64N(c.Revision()-begin+1)
+			cursor, err := k.WatchScope(after, scope)
+			if known := after >= k.Floor(scope); known != (err == nil) {
+				t.Fatalf("%+v after %d of %d: %v (seed %d)", scope, after, k.Floor(scope), err, seed)
+			}
+			if err != nil {
+				refused++
+				continue
+			}
+			kept = append(kept, cursor)
+			var want, got []int64
+			for _, w := range all {
+				if w.revision > after && (scope.Namespace == "" || scope.Namespace == w.namespace) && (scope.Value == "" || scope.Value == w.node) {
+					want = append(want, w.revision)
+				}
+			}
+			for len(got) < len(want) {
+				events, _, err := cursor.Next(t.Context(), done)
+				if err != nil || len(events) == 0 {
+					break
+				}
+				for _, e := range events {
+					got = append(got, e.Revision)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%+v after %d: %v, want %v (seed %d)", scope, after, got, want, seed)
+			}
+		}
+		if len(kept) < 10 || refused == 0 {
+			t.Errorf("%d cursors began, %d were refused: this tries nothing (seed %d)", len(kept), refused, seed)
 		}
 	})
 }

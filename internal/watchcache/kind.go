@@ -22,6 +22,7 @@ type Kind struct {
 	revision int64 // of the last change
 	log      log
 	scopes   scopes
+	floors   map[Scope]int64 // of the scopes whose events have been dropped before others
 	removed  bool
 
 	shared      atomic.Pointer[Snapshot] // of state; nil after a change
@@ -47,7 +48,7 @@ func (k *Kind) Stats() Stats {
 }
 
 func newKind(c *Cache, r *resource.Resource) *Kind {
-	k := &Kind{cache: c, state: newState(r.Indexed), scopes: scopes{}}
+	k := &Kind{cache: c, state: newState(r.Indexed), scopes: scopes{}, floors: map[Scope]int64{}}
 	k.loans.pending = map[Position][]*loan{}
 	k.resource.Store(r)
 	return k
@@ -147,8 +148,8 @@ func (k *Kind) commit(changes []change, now time.Time) (added int) {
 		k.log.append(e)
 		touched = k.scopes.append(e, k.state.fields, touched)
 	}
-	if n := len(k.log.events); n > logCount {
-		k.cut(n - logCount/2)
+	if len(k.log.events) > logCount {
+		k.thinLog(logCount/2, func(*Event) int { return 1 })
 	}
 	k.shared.Store(nil)
 	k.log.wake()
@@ -207,7 +208,8 @@ func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int
 	if forget {
 		k.revision = revision
 		k.log.reset(revision)
-		k.scopes.each(func(l *log) { l.reset(revision) })
+		clear(k.floors)
+		k.scopes.each(func(_ Scope, l *log) { l.reset(revision) })
 	}
 	k.shared.Store(nil)
 	k.past.Store(nil)
@@ -229,7 +231,7 @@ func (k *Kind) remove() {
 
 func (k *Kind) wakeAll() {
 	k.log.wake()
-	k.scopes.each((*log).wake)
+	k.scopes.each(func(_ Scope, l *log) { l.wake() })
 }
 
 // sweep drops what is too old to be asked for and, if told so, the encodings

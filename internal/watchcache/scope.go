@@ -37,7 +37,7 @@ type scopes map[Scope]weak.Pointer[log]
 func (s scopes) open(key Scope, main *log, indexed []string, after int64) *log {
 	l := s[key].Value()
 	if l == nil {
-		l = &log{floor: main.last()}
+		l = &log{start: main.last(), floor: main.last()}
 		s[key] = weak.Make(l)
 	}
 	if after >= l.floor {
@@ -76,10 +76,10 @@ func (s scopes) append(e *Event, indexed []string, touched []*log) []*log {
 }
 
 // each visits the logs in use and forgets the others.
-func (s scopes) each(visit func(*log)) {
+func (s scopes) each(visit func(key Scope, l *log)) {
 	for scope, pointer := range s {
 		if l := pointer.Value(); l != nil {
-			visit(l)
+			visit(scope, l)
 		} else {
 			delete(s, scope)
 		}
