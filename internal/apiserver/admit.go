@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -54,10 +55,10 @@ func (g *gate) attributes(obj, old runtime.Object, name string) admission.Attrib
 func (g *gate) mutate(obj, old runtime.Object, name string) error {
 	m, ok := g.q.server.Admission.(admission.MutationInterface)
 	if !ok || g.skip || !m.Handles(g.operation) {
-		return nil
+		return g.q.ctx.Err()
 	}
 	ctx, began := g.context(), g.q.server.Clock.Since(g.q.now)
-	err := m.Admit(ctx, g.attributes(obj, old, name), g.q.server)
+	err := g.waiting(func() error { return m.Admit(ctx, g.attributes(obj, old, name), g.q.server) })
 	g.passed(metrics.Pass{Operation: g.operation, Rejected: err != nil}, began)
 	return err
 }
@@ -66,11 +67,25 @@ func (g *gate) mutate(obj, old runtime.Object, name string) error {
 func (g *gate) validate(obj, old runtime.Object, name string) error {
 	v, ok := g.q.server.Admission.(admission.ValidationInterface)
 	if !ok || g.skip || !v.Handles(g.operation) {
-		return nil
+		return g.q.ctx.Err()
 	}
 	ctx, began := g.context(), g.q.server.Clock.Since(g.q.now)
-	err := v.Validate(ctx, g.attributes(obj, old, name), g.q.server)
+	err := g.waiting(func() error { return v.Validate(ctx, g.attributes(obj, old, name), g.q.server) })
 	g.passed(metrics.Pass{Validate: true, Operation: g.operation, Rejected: err != nil}, began)
+	return err
+}
+
+// waiting passes the write through plugins, which may wait for webhooks, while
+// others compute. A request whose time is over goes no further.
+func (g *gate) waiting(pass func() error) error {
+	if err := g.q.ctx.Err(); err != nil {
+		return err
+	}
+	resume := compute.Waiting(g.q.ctx)
+	err := pass()
+	if ended := resume(); err == nil {
+		err = ended
+	}
 	return err
 }
 

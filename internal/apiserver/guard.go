@@ -38,11 +38,15 @@ type encodings struct {
 	partial  bool
 }
 
-// reserve asks for what the request is about to use. It is given back when
-// the request has been answered.
+// reserve asks for what the request is about to use. It is given back as the
+// answer goes out.
 func (q *request) reserve(need memory.Need) error {
+	trusted := q.critical()
+	if !trusted && !q.privileged() {
+		need.Tenant = q.tenant()
+	}
 	held, ok := q.server.Memory.Reserve(need, q.server.Clock.Now())
-	if !ok && !q.critical() {
+	if !ok && !trusted {
 		return q.outOfMemory()
 	}
 	q.held = held
@@ -120,7 +124,7 @@ func (q *request) outOfMemory() error {
 // critical says that the cluster depends on the request: it comes from one of
 // its components.
 func (q *request) critical() bool {
-	name := q.user.GetName()
+	name := q.sender.GetName()
 	if after, ok := strings.CutPrefix(name, "system:"); ok {
 		account, isAccount := strings.CutPrefix(after, "serviceaccount:")
 		return !isAccount && name != user.Anonymous || strings.HasPrefix(account, "kube-system:")
@@ -128,6 +132,7 @@ func (q *request) critical() bool {
 	return false
 }
 
+// privileged says that who sent the request may do everything.
 func (q *request) privileged() bool {
-	return slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup)
+	return slices.Contains(q.sender.GetGroups(), user.SystemPrivilegedGroup)
 }

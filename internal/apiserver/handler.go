@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -31,10 +32,12 @@ type request struct {
 	ctx    context.Context // bounded by the request's timeout
 	info   apirequest.RequestInfo
 	user   user.Info
+	sender user.Info // user, unless he acts as somebody else
 	now    time.Time
 
-	turn turn
-	held memory.Held // promised for what is large
+	turn      turn
+	computing *compute.Turn // of a large request; nil for others
+	held      memory.Held   // promised for what is large
 
 	endpoint *endpoint
 	sub      *resource.Subresource // nil for the object itself
@@ -146,6 +149,7 @@ func (q *request) run(id string) error {
 
 // serve passes the request of a known user through the other stages.
 func (q *request) serve(longRunning bool) error {
+	q.sender = q.user
 	if err := q.impersonate(); err != nil {
 		return err
 	}
@@ -191,13 +195,17 @@ func (q *request) serveBody() error {
 	if err := q.authorize(); err != nil {
 		return err
 	}
-	done, err := q.receive()
-	defer done()
-	if err != nil {
+	var cut context.CancelFunc
+	q.ctx, cut = context.WithCancel(q.ctx)
+	defer cut()
+	body := q.server.intake.Begin(q.tenant(), q.rank(), cut)
+	defer body.Release()
+	if err := q.receive(body); err != nil {
 		return err
 	}
 	growStack(0)
-	if q.isLarge() && !q.isElsewhere() {
+	large := q.isLarge()
+	if large {
 		if err := q.enterLarge(); err != nil {
 			return err
 		}
@@ -205,6 +213,16 @@ func (q *request) serveBody() error {
 	defer q.leave()
 	if err := q.enter(q.server.Clock.Now()); err != nil {
 		return err
+	}
+	if !body.Served() {
+		return q.drop()
+	}
+	if large {
+		done, err := q.compute()
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	return q.answer()
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -26,7 +27,7 @@ type inFlight struct {
 type turn struct {
 	held  atomic.Bool      // there is something to give back
 	class *inFlight        // nil outside
-	large bool             // it has a place for large requests
+	large *compute.Turn    // among the large requests under way; nil for others
 	flow  fairness.Request // with priority and fairness
 }
 
@@ -84,9 +85,7 @@ func (q *request) leave() {
 	if !q.turn.held.CompareAndSwap(true, false) {
 		return
 	}
-	if q.turn.large {
-		<-q.server.large
-	}
+	q.turn.large.Leave()
 	if q.turn.class == nil {
 		return
 	}

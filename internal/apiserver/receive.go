@@ -5,45 +5,53 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coracle-io/coracle/internal/apiserver/intake"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/memory"
 )
 
 // A request's body is received after the request is known to be allowed and
 // before it takes a seat:
 //
-//	authenticate ─ authorize ─ receive ─┬─ small ──────────────┬─ seat ─ verb
-//	                                    └─ large: a large place ┘
+//	authenticate ─ authorize ─ receive ─┬─ small ──────── seat ─────────────────────┬─ verb
+//	                                    └─ large: under way ─ seat ─ computes ───────┘
+//	                                                                  └ pauses: admission, the store
 //
 // So a client that may not do what it asks for has no byte of its body read,
 // and one whose body takes its time holds no seat: what it holds is memory,
-// which the intake bounds for each user and for all, until the request's
+// which the intake bounds for each tenant and for all, until the request's
 // deadline at most. Requests without a body take their seat before they are
 // authorized, as upstream does.
 //
 // A large body, or patch, is work for many times as long as a plain request.
-// Few of those are served at a time, so that others find a processor.
+// Few of those compute at a time, those of different tenants in turn, so that
+// others find a processor. How many may wait for that in seats is bounded, too.
+// Tenants are told apart by who sends the requests, whomever they act as.
 
 const (
-	// intakeOfAll and intakeOfUser bound the bytes of the bodies of all
-	// requests, and of one user's, that are not answered yet.
-	intakeOfAll  = 256 << 20
-	intakeOfUser = 64 << 20
-	// leastIntake is what a request takes whose body is smaller: its share of
-	// the connection, its goroutine.
-	leastIntake = 16 << 10
+	// intakeOfAll bounds the bytes of the bodies of all requests that are not
+	// answered yet. A buffer is at most twice as large as what is in it.
+	intakeOfAll = 256 << 20
 
 	// largeBody and largePatch are the sizes from which a request is large.
 	// What a patch costs depends on the object as much as on the patch.
 	largeBody  = 256 << 10
 	largePatch = 16 << 10
-	// largePatience bounds the wait for a large place.
+	// largeUnderWay and largeOfTenant bound the large requests with seats, of
+	// all and of one tenant.
+	largeUnderWay = 64
+	largeOfTenant = 16
+	// largePatience bounds the wait for that.
 	largePatience = 15 * time.Second
+	// largeLease is how long a large request computes before others do so at
+	// the same time: it may be waiting for a webhook that converts objects.
+	largeLease = 5 * time.Second
 
 	// slowAnswer is how long a client may take to read an answer before the
 	// request gives its seat back: what others may be kept waiting by clients
@@ -51,43 +59,9 @@ const (
 	slowAnswer = 50 * time.Millisecond
 	// promptAnswer is the size up to which an answer needs no reader.
 	promptAnswer = 4 << 10
+	// answerPiece is how much of an answer is written at a time.
+	answerPiece = 256 << 10
 )
-
-// intake bounds the memory that bodies take. Its methods may be called from
-// any goroutine.
-type intake struct {
-	mu    sync.Mutex // guards the following
-	total int
-	users map[string]int
-}
-
-// take adds bytes to what a user's requests hold; false says that it would be
-// too much.
-func (i *intake) take(user string, bytes int) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.total+bytes > intakeOfAll || i.users[user]+bytes > intakeOfUser {
-		return false
-	}
-	if i.users == nil {
-		i.users = map[string]int{}
-	}
-	i.total += bytes
-	i.users[user] += bytes
-	return true
-}
-
-func (i *intake) give(user string, bytes int) {
-	if bytes == 0 {
-		return
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.total -= bytes
-	if i.users[user] -= bytes; i.users[user] <= 0 {
-		delete(i.users, user)
-	}
-}
 
 // sendsBody says that the client may send a body.
 func (q *request) sendsBody() bool {
@@ -95,55 +69,74 @@ func (q *request) sendsBody() bool {
 	return body != nil && body != http.NoBody && (q.http.ContentLength != 0 || isMutating(q.http.Method))
 }
 
-// receive reads the body: all of it, or as much of it as any verb takes.
-// done gives back what it holds, when the request has been answered.
-func (q *request) receive() (done func(), err error) {
-	name, held := q.user.GetName(), 0
-	done = func() { q.server.intake.give(name, held) }
-	hold := func(bytes int) bool {
-		if bytes <= held || q.server.intake.take(name, bytes-held) {
-			held = max(held, bytes)
-			return true
-		}
-		return false
+// rank is how much the cluster depends on the request's body.
+func (q *request) rank() intake.Rank {
+	switch {
+	case q.privileged():
+		return intake.Privileged
+	case q.critical():
+		return intake.Critical
 	}
+	return intake.Ordinary
+}
+
+// tenant is whom the request counts for.
+func (q *request) tenant() string { return httpserver.Tenant(q.sender.GetName()) }
+
+// receive reads the body: all of it, or as much of it as any verb takes. held
+// says what room there is for it.
+func (q *request) receive(held *intake.Body) error {
 	if q.http.ContentLength > maxBodySize {
 		q.rest = q.http.Body
-		return done, nil
+		return nil
 	}
 	defer q.cutBody()()
-	body := make([]byte, 0, min(max(q.http.ContentLength+1, 512), leastIntake))
-	for {
-		if !hold(max(cap(body), leastIntake)) {
-			return done, q.drop()
-		}
+	most := maxBodySize + 512
+	if q.http.ContentLength > 0 {
+		most = int(q.http.ContentLength) + 1
+	}
+	body := make([]byte, 0, min(most, intake.Unit))
+	for held.Hold(max(len(body), 1)) {
 		n, err := q.http.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		q.received = len(body)
 		switch {
 		case err == io.EOF: //nolint:errorlint // readers return it unwrapped
 			q.body = body
-			return done, nil
-		case err != nil && q.ctx.Err() != nil:
-			if q.http.ProtoMajor == 1 { // HTTP/2 ends the stream alone
-				q.w.Header().Set("Connection", "close") // the rest of the body is still to come
+			if !held.Hold(len(body)) {
+				return q.drop()
 			}
-			return done, q.ctx.Err()
+			return nil
+		case err != nil && held.Cut():
+			q.closeAfter()
+			return q.drop()
+		case err != nil && q.ctx.Err() != nil:
+			q.closeAfter()
+			return q.ctx.Err()
 		case err != nil:
-			return done, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+			return apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
 		case len(body) > maxBodySize:
 			q.body, q.rest = body, q.http.Body
-			return done, nil
+			return nil
 		}
 		if len(body) == cap(body) {
-			grown := make([]byte, len(body), min(4*cap(body), maxBodySize+512))
+			grown := make([]byte, len(body), min(2*cap(body), most))
 			copy(grown, body)
 			body = grown
 		}
 	}
+	return q.drop()
 }
 
-// cutBody ends the reading of the body at the request's deadline. stop ends
+// closeAfter ends the connection with the request, as the rest of the body is
+// still to come. HTTP/2 ends the stream alone.
+func (q *request) closeAfter() {
+	if q.http.ProtoMajor == 1 {
+		q.w.Header().Set("Connection", "close")
+	}
+}
+
+// cutBody ends the reading of the body when the request ends. stop ends
 // that, and waits for it if it has begun: nobody may use the connection's
 // writer after the request.
 func (q *request) cutBody() (stop func()) {
@@ -181,23 +174,35 @@ func (q *request) unreadBody() io.ReadCloser {
 
 // isLarge says that serving the request takes much memory and time.
 func (q *request) isLarge() bool {
-	return len(q.body) > largeBody || len(q.body) > largePatch && q.http.Method == http.MethodPatch ||
-		len(q.body) > manyElements && elementsOf(q.body, q.http.Header.Get("Content-Type")) > manyElements
+	size := len(q.body)
+	large := size > largeBody || size > largePatch && q.http.Method == http.MethodPatch ||
+		size > manyElements && elementsOf(q.body, q.http.Header.Get("Content-Type")) > manyElements
+	return large && !q.privileged() && !q.isElsewhere()
 }
 
-// enterLarge takes one of the few places of large requests.
+// enterLarge waits until the request may take a seat beside other large ones.
 func (q *request) enterLarge() error {
-	patience := time.NewTimer(largePatience)
-	defer patience.Stop()
-	select {
-	case q.server.large <- struct{}{}:
-		q.turn.large = true
-		q.turn.held.Store(true)
-		return nil
-	case <-patience.C:
-	case <-q.ctx.Done():
+	ctx, cancel := context.WithTimeout(q.ctx, largePatience)
+	defer cancel()
+	turn, err := q.server.underWay.Enter(ctx, q.tenant())
+	if err != nil {
+		return q.drop()
 	}
-	return q.drop()
+	q.turn.large = turn
+	q.turn.held.Store(true)
+	return nil
+}
+
+// compute waits for the large request's turn to compute. done ends it; the
+// verb pauses it meanwhile where it waits for something else.
+func (q *request) compute() (done func(), err error) {
+	turn, err := q.server.processors.Enter(q.ctx, q.tenant())
+	if err != nil {
+		return nil, err
+	}
+	q.computing = turn
+	q.ctx = compute.With(q.ctx, turn)
+	return turn.Leave, nil
 }
 
 // isElsewhere says that another server answers for what the request is about.
@@ -213,12 +218,39 @@ func (q *request) unhurried() {
 }
 
 // answering waits for an answer to be written. Should the client be slow to
-// read it, others get the request's seat.
-func (q *request) answering(size int, write func()) {
-	if size > promptAnswer && q.turn.held.Load() {
+// read it, others get the request's seat. What was promised for the request is
+// given back as far as the answer has gone out.
+func (q *request) answering(size int, write func(io.Writer)) {
+	q.computing.Leave()
+	q.held.Shrink(int64(size))
+	if size <= promptAnswer {
+		write(q.w)
+		return
+	}
+	if q.turn.held.Load() {
 		defer time.AfterFunc(slowAnswer, q.leave).Stop()
 	}
-	write()
+	write(&sending{q.w, &q.held, size})
+}
+
+// sending writes an answer piece by piece.
+type sending struct {
+	w    io.Writer
+	held *memory.Held
+	left int // bytes still to come
+}
+
+// Write implements io.Writer.
+func (s *sending) Write(data []byte) (written int, err error) {
+	for len(data) > 0 && err == nil {
+		var n int
+		n, err = s.w.Write(data[:min(len(data), answerPiece)])
+		data = data[n:]
+		written += n
+		s.left -= n
+		s.held.Shrink(int64(max(s.left, 0)))
+	}
+	return written, err
 }
 
 // reader reads a body that is in memory.

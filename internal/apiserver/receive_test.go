@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
@@ -85,31 +88,37 @@ func TestForbiddenBeforeTheBody(t *testing.T) {
 	}
 }
 
-// One user's bodies take so much memory and no more; others send theirs.
-func TestBodiesOfOneUserAreBounded(t *testing.T) {
-	s := apiservertest.Start(t, func(c *apiserver.Config) {
-		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
+// everybody may do everything.
+func everybody(c *apiserver.Config) {
+	c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
 	})
+}
+
+// pour begins requests whose bodies do not end after so many bytes; headers
+// says who sends which. It returns the codes that they are answered with.
+func pour(t *testing.T, s *apiservertest.Server, count, bytes int, headers func(i int) []string) <-chan int {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	codes := make(chan int, 40)
-	for range 40 {
+	t.Cleanup(cancel)
+	codes := make(chan int, count)
+	begin := strings.Repeat(" ", bytes)
+	var received sync.WaitGroup
+	for i := range count {
 		body, fill := io.Pipe()
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+mapsPath, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header.Set("X-Test-User", "mallory")
 		request.Header.Set("Content-Type", "application/json")
-		go func() {
-			_, _ = fill.Write([]byte(strings.Repeat(" ", 2<<20)))
-			<-ctx.Done()
-			_ = fill.Close()
-		}()
+		for pair := range slices.Chunk(headers(i), 2) {
+			request.Header.Set(pair[0], pair[1])
+		}
+		received.Go(func() { _, _ = io.WriteString(fill, begin) })
+		context.AfterFunc(ctx, func() { _ = fill.Close() })
 		go func() {
 			response, err := http.DefaultClient.Do(request)
+			_ = body.Close() // nobody reads on
 			if err != nil {
 				codes <- 0
 				return
@@ -118,10 +127,127 @@ func TestBodiesOfOneUserAreBounded(t *testing.T) {
 			codes <- response.StatusCode
 		}()
 	}
-	if code := <-codes; code != http.StatusTooManyRequests {
-		t.Errorf("80 MiB of unfinished bodies of one user: %d", code)
+	received.Wait()
+	return codes
+}
+
+// refusedSome waits until somebody is told that he sends too much. Who sends on
+// nevertheless may lose his connection before he reads that.
+func refusedSome(t *testing.T, codes <-chan int) {
+	t.Helper()
+	code := <-codes
+	for code == 0 {
+		code = <-codes
 	}
-	if code, body, _ := call(t, s, "POST", mapsPath, configMap("fine", "}"), "X-Test-User", "somebody"); code != http.StatusCreated {
-		t.Errorf("another's request meanwhile: %d %s", code, body)
+	if code != http.StatusTooManyRequests {
+		t.Errorf("the first answer to unfinished bodies is %d", code)
+	}
+}
+
+// The bodies of one tenant take so much memory and no more, however he calls
+// himself; others send theirs.
+func TestBodiesOfOneTenantAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		who     string
+		headers func(i int) []string
+	}{
+		{"one user", func(int) []string { return []string{"X-Test-User", "mallory"} }},
+		{"accounts of one namespace", func(i int) []string { return []string{"X-Test-User", fmt.Sprint("system:serviceaccount:evil:sa", i)} }},
+		{"whom one user acts as", func(i int) []string {
+			return []string{"X-Test-User", "mallory", "Impersonate-User", fmt.Sprint("user", i)}
+		}},
+	} {
+		t.Run(tt.who, func(t *testing.T) {
+			s := apiservertest.Start(t, everybody)
+			codes := pour(t, s, 40, 2<<20, tt.headers)
+			refusedSome(t, codes)
+			if code, body, _ := call(t, s, "POST", mapsPath, configMap("fine", "}"), "X-Test-User", "somebody"); code != http.StatusCreated {
+				t.Errorf("another's request meanwhile: %d %s", code, body)
+			}
+		})
+	}
+}
+
+// Many tenants who fill the memory for bodies together make room for whoever
+// comes: theirs are cut.
+func TestBodiesOfManyTenants(t *testing.T) {
+	s := apiservertest.Start(t, everybody)
+	codes := pour(t, s, 125, 2<<20, func(i int) []string {
+		return []string{"X-Test-User", fmt.Sprintf("system:serviceaccount:evil%d:default", i%5)}
+	})
+	refusedSome(t, codes)
+	large := configMap("fine", `},"data":{"a":"`+strings.Repeat("x", 900<<10)+`"}`)
+	for i, who := range []string{"somebody", "system:node:one", "admin", "system:serviceaccount:kube-system:x"} {
+		path := fmt.Sprintf("/api/v1/namespaces/other%d/configmaps", i)
+		if code, body, _ := call(t, s, "POST", path, large, "X-Test-User", who); code != http.StatusCreated {
+			t.Errorf("a large body of %s meanwhile: %d %.200s", who, code, body)
+		}
+	}
+}
+
+// slow is admission that takes its time in the namespace evil.
+type slow struct {
+	arrived chan struct{}
+	end     <-chan struct{}
+}
+
+func (slow) Handles(admission.Operation) bool { return true }
+
+func (p slow) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetNamespace() == "evil" {
+		p.arrived <- struct{}{}
+		select {
+		case <-p.end:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// Large requests that wait for admission keep nobody's from being served.
+func TestSlowAdmissionOfLargeRequests(t *testing.T) {
+	end := make(chan struct{})
+	p := slow{make(chan struct{}, 100), end}
+	s := apiservertest.Start(t, everybody, func(c *apiserver.Config) { c.Admission = p })
+	patch := func(namespace, user string) (int, []byte) {
+		code, body, _ := call(t, s, "PATCH", "/api/v1/namespaces/"+namespace+"/configmaps/it", `{"data":{"a":"`+strings.Repeat("x", 20<<10)+`"}}`,
+			"X-Test-User", user, "Content-Type", "application/merge-patch+json")
+		return code, body
+	}
+	go func() {
+		<-p.arrived // the creation
+		end <- struct{}{}
+	}()
+	mustCreate(t, s, "/api/v1/namespaces/evil/configmaps", configMap("it", "}"))
+	mustCreate(t, s, "/api/v1/namespaces/good/configmaps", configMap("it", "}"))
+	var patches sync.WaitGroup
+	defer patches.Wait()
+	defer close(end)
+	for range 40 {
+		patches.Go(func() { patch("evil", "mallory") })
+	}
+	for range 10 {
+		<-p.arrived
+	}
+	for _, who := range []string{"somebody", "admin"} {
+		if code, body := patch("good", who); code != http.StatusOK {
+			t.Errorf("a large patch of %s meanwhile: %d %.200s", who, code, body)
+		}
+	}
+}
+
+// A write whose time is over goes no further, whatever the stages before have
+// to say.
+func TestDeadlineEndsAWrite(t *testing.T) {
+	s := apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Admission = slow{make(chan struct{}, 100), nil}
+	})
+	for _, query := range []string{"?timeout=50ms", "?timeout=50ms&dryRun=All"} {
+		if code, body, _ := call(t, s, "POST", "/api/v1/namespaces/evil/configmaps"+query, configMap("it", "}")); code != http.StatusGatewayTimeout {
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+	}
+	if code, body, _ := call(t, s, "GET", "/api/v1/namespaces/evil/configmaps/it", ""); code != http.StatusNotFound {
+		t.Errorf("it was written all the same: %d %s", code, body)
 	}
 }

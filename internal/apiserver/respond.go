@@ -3,6 +3,7 @@ package apiserver
 import (
 	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,13 +28,13 @@ func (q *request) send(code int, media codec.Media, body []byte) {
 	q.warnings.write(header)
 	q.code, q.size = code, len(body)
 	if q.compresses(len(body)) {
-		q.sendCompressed(code, func(w *gzip.Writer) error { _, err := w.Write(body); return err })
+		q.sendCompressed(code, len(body), func(w *gzip.Writer) error { _, err := w.Write(body); return err })
 		return
 	}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	q.w.WriteHeader(code)
 	if q.http.Method != http.MethodHead {
-		q.answering(len(body), func() { _, _ = q.w.Write(body) })
+		q.answering(len(body), func(w io.Writer) { _, _ = w.Write(body) })
 	}
 }
 
@@ -44,13 +45,13 @@ func (q *request) sendList(l *codec.List, media codec.Media) {
 	q.warnings.write(header)
 	q.code, q.size = http.StatusOK, l.Size()
 	if q.compresses(l.Size()) {
-		q.sendCompressed(http.StatusOK, func(w *gzip.Writer) error { _, err := l.WriteTo(w); return err })
+		q.sendCompressed(http.StatusOK, l.Size(), func(w *gzip.Writer) error { _, err := l.WriteTo(w); return err })
 		return
 	}
 	header["Content-Length"] = []string{strconv.Itoa(l.Size())}
 	q.w.WriteHeader(http.StatusOK)
 	if q.http.Method != http.MethodHead {
-		q.answering(l.Size(), func() { _, _ = l.WriteTo(q.w) })
+		q.answering(l.Size(), func(w io.Writer) { _, _ = l.WriteTo(w) })
 	}
 }
 
@@ -76,7 +77,7 @@ var compressors = sync.Pool{New: func() any {
 	return w
 }}
 
-func (q *request) sendCompressed(code int, write func(*gzip.Writer) error) {
+func (q *request) sendCompressed(code, size int, write func(*gzip.Writer) error) {
 	header := q.w.Header()
 	header.Set("Content-Encoding", "gzip")
 	header.Add("Vary", "Accept-Encoding")
@@ -86,8 +87,8 @@ func (q *request) sendCompressed(code int, write func(*gzip.Writer) error) {
 	}
 	w := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(w)
-	w.Reset(q.w)
-	q.answering(compressionThreshold, func() {
+	q.answering(size, func(to io.Writer) {
+		w.Reset(to)
 		if write(w) == nil {
 			_ = w.Close()
 		}
@@ -221,7 +222,7 @@ func (w *recordingWriter) Write(data []byte) (n int, err error) {
 		*w.code = http.StatusOK
 	}
 	*w.size += len(data)
-	w.request.answering(*w.size, func() { n, err = w.ResponseWriter.Write(data) })
+	w.request.answering(*w.size, func(io.Writer) { n, err = w.ResponseWriter.Write(data) })
 	return n, err
 }
 

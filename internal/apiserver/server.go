@@ -36,6 +36,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/headers"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
+	"github.com/coracle-io/coracle/internal/apiserver/intake"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/memory"
@@ -152,8 +154,9 @@ type Server struct {
 	change  sync.Mutex // serializes the writers of routes
 
 	reading, mutating inFlight
-	intake            intake
-	large             chan struct{} // the places of large requests
+	intake            *intake.Intake
+	underWay          *compute.Queue // of large requests, those with seats
+	processors        *compute.Queue // and those that compute
 	onward            *httpserver.Onward
 	discovery         *discovery.Documents
 	impersonation     *impersonation.Gate
@@ -198,10 +201,9 @@ func New(c Config) (*Server, error) {
 	if c.Audit != nil {
 		c.Admission = admission.WithAudit(c.Admission)
 	}
-	s := &Server{
-		Config: c, virtual: virtualHandlers(),
-		large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), onward: httpserver.NewOnward(),
-	}
+	s := &Server{Config: c, virtual: virtualHandlers(), intake: intake.New(intakeOfAll), onward: httpserver.NewOnward()}
+	s.underWay = compute.NewQueue(largeUnderWay, largeOfTenant, 0)
+	s.processors = compute.NewQueue(max(1, runtime.GOMAXPROCS(0)/2), largeOfTenant, largeLease)
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)

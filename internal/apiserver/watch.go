@@ -149,13 +149,14 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 		stop := forward(ctx, period.C, wake)
 		defer stop()
 	}
-	marked := start.after
+	marked, reached := start.after, start.after
 	for {
 		events, revision, err := cursor.Next(ctx, wake)
 		ended := ctx.Err() != nil && errors.Is(err, ctx.Err())
 		if err != nil && !ended {
-			return w.end(err, revision)
+			return w.end(err, reached)
 		}
+		reached = revision
 		err = w.sendEvents(events)
 		if err == nil && w.marks && revision > marked && (ended || len(events) == 0) {
 			err = w.bookmark(revision, false)
@@ -265,10 +266,10 @@ func (w *watcher) seen(e *watchcache.Event) (eventType string, left bool) {
 	return "", false
 }
 
-// end sends an error as the last event.
+// end sends an error as the last event of a watch that has reached a revision.
 func (w *watcher) end(err error, revision int64) error {
 	if errors.Is(err, store.ErrCompacted) {
-		err = errExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, w.endpoint.kind.Snapshot().Revision))
+		err = errExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, w.endpoint.kind.Floor(w.scope())))
 	} else if errors.Is(err, watchcache.ErrRemoved) {
 		return nil
 	}

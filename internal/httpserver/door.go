@@ -171,7 +171,7 @@ func (d *Door) recognise(v *visitor, who user.Info, unbounded []string) (displac
 	displaced = d.makeRoom(d.known, d.limits.known)
 	v.user = name
 	d.users[name]++
-	v.place = d.known.add(tenant(name), v)
+	v.place = d.known.add(Tenant(name), v)
 	return displaced, true
 }
 
@@ -188,9 +188,9 @@ func (d *Door) makeRoom(c *crowd, most int) *visitor {
 	return displaced
 }
 
-// tenant is what a user counts as when connections are displaced: whoever can
-// make one service account in a namespace can make many.
-func tenant(name string) string {
+// Tenant is what a user counts as where many share something: whoever can make
+// one service account in a namespace can make many.
+func Tenant(name string) string {
 	if strings.HasPrefix(name, serviceaccount.ServiceAccountUsernamePrefix) {
 		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
 			return serviceaccount.ServiceAccountUsernamePrefix + namespace

@@ -3,6 +3,7 @@ package watchcache
 import (
 	"context"
 
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -12,7 +13,7 @@ import (
 // This holds for Update and Delete too.
 func (k *Kind) Create(ctx context.Context, obj resource.Object) (*Entry, error) {
 	r := k.Resource()
-	return k.write(r, obj, func(key string, value []byte) (int64, error) {
+	return k.write(ctx, r, obj, func(key string, value []byte) (int64, error) {
 		return k.cache.store.Create(ctx, key, value, r.TTL)
 	})
 }
@@ -20,19 +21,21 @@ func (k *Kind) Create(ctx context.Context, obj resource.Object) (*Entry, error) 
 // Update replaces old, which may come from the cache or from Read.
 func (k *Kind) Update(ctx context.Context, obj resource.Object, old *Entry) (*Entry, error) {
 	r := k.Resource()
-	return k.write(r, obj, func(key string, value []byte) (int64, error) {
+	return k.write(ctx, r, obj, func(key string, value []byte) (int64, error) {
 		return k.cache.store.Update(ctx, key, value, old.Revision, r.TTL)
 	})
 }
 
-func (k *Kind) write(r *resource.Resource, obj resource.Object, put func(key string, value []byte) (int64, error)) (*Entry, error) {
+func (k *Kind) write(ctx context.Context, r *resource.Resource, obj resource.Object, put func(key string, value []byte) (int64, error)) (*Entry, error) {
 	obj.SetResourceVersion("")
 	value, err := resource.EncodeStored(obj)
 	if err != nil {
 		return nil, err
 	}
 	lent := k.loans.lend(&loan{at: Position{obj.GetNamespace(), obj.GetName()}, obj: obj, value: value})
+	resume := compute.Waiting(ctx)
 	revision, err := put(r.Key(obj.GetNamespace(), obj.GetName()), value)
+	_ = resume() // what was written counts, even if the request's time is over
 	if err != nil {
 		k.loans.failed(lent)
 		return nil, err
@@ -47,7 +50,9 @@ func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*E
 		last = atRevision(old.Object, old.Revision)
 	}
 	lent := k.loans.lend(&loan{at: old.Position(), obj: last, deletes: old.Revision})
+	resume := compute.Waiting(ctx)
 	revision, err := k.cache.store.Delete(ctx, r.Key(old.Namespace, old.Name), old.Revision)
+	_ = resume()
 	if err != nil {
 		k.loans.failed(lent)
 		return nil, err
@@ -59,7 +64,11 @@ func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*E
 // cached copy was too old. store.ErrNotFound if it does not exist.
 func (k *Kind) Read(ctx context.Context, namespace, name string) (*Entry, error) {
 	r := k.Resource()
+	resume := compute.Waiting(ctx)
 	kv, err := k.cache.store.Get(ctx, r.Key(namespace, name))
+	if ended := resume(); err == nil {
+		err = ended
+	}
 	if err != nil {
 		return nil, err
 	}
