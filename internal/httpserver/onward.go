@@ -39,7 +39,7 @@ func (o *Onward) Begin(who user.Info) (done func(), ok bool) {
 		return func() {}, true
 	}
 	name := who.GetName()
-	of := tenant(name)
+	of := Tenant(name)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.users[name] >= o.limits.perUser || o.tenants[of] >= o.limits.known-o.all {
