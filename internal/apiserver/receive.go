@@ -51,7 +51,7 @@ const (
 	largePatience = 15 * time.Second
 	// largeLease is how long a large request computes before others do so at
 	// the same time: it may be waiting for a webhook that converts objects.
-	largeLease = 5 * time.Second
+	largeLease = time.Second
 
 	// slowAnswer is how long a client may take to read an answer before the
 	// request gives its seat back: what others may be kept waiting by clients

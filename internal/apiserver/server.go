@@ -203,7 +203,8 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{Config: c, virtual: virtualHandlers(), intake: intake.New(intakeOfAll), onward: httpserver.NewOnward()}
 	s.underWay = compute.NewQueue(largeUnderWay, largeOfTenant, 0)
-	s.processors = compute.NewQueue(max(1, runtime.GOMAXPROCS(0)/2), largeOfTenant, largeLease)
+	processors := max(1, runtime.GOMAXPROCS(0)/2)
+	s.processors = compute.NewQueue(processors, processors+1, largeLease)
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)

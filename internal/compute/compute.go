@@ -4,7 +4,7 @@
 //	Enter ──► places taken? ──► waiting: first come first served in a tenant,
 //	  │            │            next is the tenant that has had least time
 //	  ▼            ▼
-//	 Turn ── Pause (a webhook, the store) ── Resume ── Leave
+//	 Turn ── Waiting (a webhook, the store) ── resume ── Leave
 //	   └─ lasts longer than its lease: somebody else gets the place, too
 //
 // A tenant's time is what his turns lasted, in the manner of start-time fair
@@ -44,8 +44,7 @@ func NewQueue(places, perTenant int, lease time.Duration) *Queue {
 	return &Queue{places: places, free: places, perTenant: perTenant, lease: lease, tenants: map[string]*tenant{}}
 }
 
-// Turn is a place that one request holds, or has given back for a while. Its
-// methods may be called on nil, and then do nothing.
+// Turn is a place that one request holds, or has given back for a while.
 type Turn struct {
 	queue *Queue
 	name  string
@@ -56,6 +55,8 @@ type Turn struct {
 	lapsed  bool          // somebody else has got the place
 	granted chan struct{} // closed when it gets a place, while it waits
 	left    bool
+	waiting bool // for something else than a processor
+	waits   int  // how often that began or ended
 }
 
 // Enter waits for a place. It fails with ctx's error. The turn must leave.
@@ -67,17 +68,7 @@ func (q *Queue) Enter(ctx context.Context, name string) (*Turn, error) {
 	return t, nil
 }
 
-// Pause gives the place back until Resume.
-func (t *Turn) Pause() {
-	if t == nil {
-		return
-	}
-	t.queue.mu.Lock()
-	defer t.queue.mu.Unlock()
-	t.end()
-}
-
-// Leave gives the place back for good. More calls do nothing.
+// Leave gives the place back for good. More calls, and calls on nil, do nothing.
 func (t *Turn) Leave() {
 	if t == nil {
 		return
@@ -88,12 +79,9 @@ func (t *Turn) Leave() {
 	t.end()
 }
 
-// Resume waits for a place again, unless there is one or the turn has left. It
+// Resume waits for a place again after a wait, unless there is one or the turn has left. It
 // fails with ctx's error, without a place.
 func (t *Turn) Resume(ctx context.Context) error {
-	if t == nil {
-		return ctx.Err()
-	}
 	q := t.queue
 	q.mu.Lock()
 	if t.left || !t.begun.IsZero() || ctx.Err() != nil {
@@ -208,11 +196,41 @@ type turnKey struct{}
 // With lets whoever serves a request find its turn.
 func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, turnKey{}, t) }
 
+// instant is how long a wait is not worth giving the place back.
+const instant = 20 * time.Millisecond
+
 // Waiting gives back the place of the request that a context is of, while it
-// waits for something else than a processor. resume waits for a place again;
-// its error is ctx's, and says that the request is over.
+// waits for something else than a processor, unless that takes but an instant.
+// resume waits for a place again; its error is ctx's, and says that the request
+// is over.
 func Waiting(ctx context.Context) (resume func() error) {
 	t, _ := ctx.Value(turnKey{}).(*Turn)
-	t.Pause()
-	return func() error { return t.Resume(ctx) }
+	if t == nil {
+		return ctx.Err
+	}
+	wait := t.wait(true)
+	pause := time.AfterFunc(instant, func() { t.pauseIn(wait) })
+	return func() error {
+		pause.Stop()
+		t.wait(false)
+		return t.Resume(ctx)
+	}
+}
+
+// wait begins or ends a wait, and returns its number.
+func (t *Turn) wait(begins bool) int {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	t.waits++
+	t.waiting = begins
+	return t.waits
+}
+
+// pauseIn pauses the turn if it is still in a wait.
+func (t *Turn) pauseIn(wait int) {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	if t.waiting && t.waits == wait {
+		t.end()
+	}
 }

@@ -112,6 +112,11 @@ func TestPause(t *testing.T) {
 		}
 		ctx = With(ctx, turn)
 		resume := Waiting(ctx)
+		time.Sleep(instant / 2)
+		if err := resume(); err != nil || q.free != 0 {
+			t.Errorf("resumed after an instant: %v, %d free", err, q.free)
+		}
+		resume = Waiting(ctx)
 		other, err := q.Enter(t.Context(), "b")
 		if err != nil {
 			t.Fatal(err)
@@ -126,6 +131,7 @@ func TestPause(t *testing.T) {
 		}
 		// A request that is over gets no place any more.
 		resume = Waiting(ctx)
+		time.Sleep(2 * instant)
 		cancel()
 		if err := resume(); !errors.Is(err, context.Canceled) || q.free != 1 {
 			t.Errorf("resumed after the end: %v, %d free", err, q.free)
@@ -136,6 +142,11 @@ func TestPause(t *testing.T) {
 			t.Errorf("resumed after leaving: %v, %d free", err, q.free)
 		}
 		// Requests without a turn learn of their end all the same.
+		if err := Waiting(context.WithoutCancel(ctx))(); err != nil {
+			t.Errorf("of a turn that left: %v", err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		cancel()
 		if err := Waiting(ctx)(); !errors.Is(err, context.Canceled) {
 			t.Errorf("without a turn: %v", err)
 		}
@@ -173,7 +184,7 @@ func TestNoPlaceIsLost(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 300 {
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*instant)
 				defer cancel()
 				turn, err := q.Enter(ctx, fmt.Sprint(i%7))
 				if err != nil {
@@ -181,9 +192,9 @@ func TestNoPlaceIsLost(t *testing.T) {
 				}
 				defer turn.Leave()
 				time.Sleep(time.Duration(i%5) * time.Millisecond)
-				turn.Pause()
-				time.Sleep(time.Duration(i%3) * time.Millisecond)
-				_ = turn.Resume(ctx)
+				resume := Waiting(With(ctx, turn))
+				time.Sleep(time.Duration(i%3) * instant)
+				_ = resume()
 				time.Sleep(time.Duration(i%4) * time.Millisecond)
 			})
 		}
