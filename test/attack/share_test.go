@@ -60,9 +60,9 @@ func (c *cluster) editor(t *testing.T) (as *rest.Config, maps string) {
 	return as, maps
 }
 
-// write makes all attempts again and again for as long as a siege lasts: each
+// tried makes all attempts again and again for as long as a siege lasts: each
 // must succeed, in time.
-func write(ctx context.Context, t *testing.T, attempts []attempt) {
+func tried(ctx context.Context, t *testing.T, attempts []attempt) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, siege)
 	defer cancel()
@@ -89,50 +89,42 @@ func TestBodiesThatFillTheIntake(t *testing.T) {
 	}
 	part := []byte(strings.Repeat(" ", 2_800_000))
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		var next atomic.Int64
-		group := crowd(ctx, 120, func() (net.Conn, error) {
-			mallory := greedy[int(next.Add(1))%len(greedy)]
-			conn, err := c.secure(ctx, t, "http/1.1")
-			if err != nil {
-				return conn, err
-			}
-			if err := conn.SetWriteDeadline(time.Now().Add(siege)); err != nil { // those that are cut are read no more
-				return conn, err
-			}
-			if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n", ownReviews, mallory.BearerToken); err != nil {
-				return conn, err
-			}
-			_, err = conn.Write(part)
+	var next atomic.Int64
+	ctx := t.Context()
+	group := crowd(ctx, 120, func() (net.Conn, error) {
+		mallory := greedy[int(next.Add(1))%len(greedy)]
+		conn, err := c.secure(ctx, t, "http/1.1")
+		if err != nil {
 			return conn, err
-		})
-		write(ctx, t, attempts)
-		group.leave(t)
+		}
+		if err := conn.SetWriteDeadline(time.Now().Add(siege)); err != nil { // those that are cut are read no more
+			return conn, err
+		}
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n", ownReviews, mallory.BearerToken); err != nil {
+			return conn, err
+		}
+		_, err = conn.Write(part)
+		return conn, err
 	})
+	c.meanwhile(t, func(ctx context.Context) { tried(ctx, t, attempts) })
+	group.leave(t)
 	c.remembers(t, before)
 }
 
-// besieged keeps so many senders sending one request again and again until
-// stop is called, which returns how often each code was the answer.
+// besieged keeps so many senders sending one request again and again, over
+// connections of their own, until stop is called, which returns how often each
+// code was the answer.
 func besieged(ctx context.Context, t *testing.T, config *rest.Config, senders int, method, path, contentType, body string) (stop func() map[int]int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
+	l := newLoader(t, config)
 	codes := make(chan map[int]int)
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Error(err)
-	}
-	for range senders {
+	for i := range senders {
 		go func() {
 			seen := map[int]int{}
 			defer func() { codes <- seen }()
 			for ctx.Err() == nil {
-				request, err := http.NewRequestWithContext(ctx, method, config.Host+path, strings.NewReader(body))
-				if err != nil {
-					return
-				}
-				request.Header.Set("Content-Type", contentType)
-				response, err := client.Do(request)
+				response, err := l.do(ctx, i, method, path, []byte(body), "Content-Type", contentType)
 				if err != nil {
 					continue
 				}
@@ -163,14 +155,17 @@ func TestLargeRequestsOfOneTenant(t *testing.T) {
 	slow, slowMaps := c.editor(t)
 	slowNamespace := strings.Split(slowMaps, "/")[4]
 	answer := c.hooked(t, slowNamespace, "Ignore")
-	never := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	never := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the end of the connection is noticed after the body
+		<-r.Context().Done()
+	})
 	answer.Store(&never)
 	wide := `{"metadata":{"generateName":"wide-"},"data":{` + strings.TrimSuffix(entries(20_000), ",") + `}}`
 	patch := `{"data":{"a":"` + strings.Repeat("x", 20_000) + `"}}`
 	c.meanwhile(t, func(ctx context.Context) {
 		stopWide := besieged(ctx, t, mallory, 60, http.MethodPost, maps+"?dryRun=All", "application/json", wide)
 		stopSlow := besieged(ctx, t, slow, 60, http.MethodPatch, slowMaps+"/it", mergePatch, patch)
-		write(ctx, t, attempts)
+		tried(ctx, t, attempts)
 		if codes := stopWide(); codes[http.StatusCreated] == 0 {
 			t.Errorf("no attacker was served: this tries nothing: %v", codes)
 		}
@@ -209,7 +204,7 @@ func TestSlowReadersOfLargeLists(t *testing.T) {
 			_, err = io.ReadFull(conn, make([]byte, 12)) // the answer has begun
 			return conn, err
 		})
-		write(ctx, t, attempts)
+		tried(ctx, t, attempts)
 		group.leave(t)
 	})
 }
