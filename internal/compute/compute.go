@@ -197,7 +197,7 @@ type turnKey struct{}
 func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, turnKey{}, t) }
 
 // instant is how long a wait is not worth giving the place back.
-const instant = 20 * time.Millisecond
+const instant = 100 * time.Millisecond
 
 // Waiting gives back the place of the request that a context is of, while it
 // waits for something else than a processor, unless that takes but an instant.

@@ -160,26 +160,17 @@ func TestLargeRequestsOfOneTenant(t *testing.T) {
 		<-r.Context().Done()
 	})
 	answer.Store(&never)
-	wide := `{"metadata":{"generateName":"wide-"},"data":{` + strings.TrimSuffix(entries(20_000), ",") + `}}`
+	large := `{"metadata":{"generateName":"large-"},"data":{"a":"` + strings.Repeat("x", 300_000) + `"}}`
 	patch := `{"data":{"a":"` + strings.Repeat("x", 20_000) + `"}}`
 	c.meanwhile(t, func(ctx context.Context) {
-		stopWide := besieged(ctx, t, mallory, 60, http.MethodPost, maps+"?dryRun=All", "application/json", wide)
+		stopLarge := besieged(ctx, t, mallory, 60, http.MethodPost, maps+"?dryRun=All", "application/json", large)
 		stopSlow := besieged(ctx, t, slow, 60, http.MethodPatch, slowMaps+"/it", mergePatch, patch)
 		tried(ctx, t, attempts)
-		if codes := stopWide(); codes[http.StatusCreated] == 0 {
+		if codes := stopLarge(); codes[http.StatusCreated] == 0 {
 			t.Errorf("no attacker was served: this tries nothing: %v", codes)
 		}
 		stopSlow()
 	})
-}
-
-// entries are so many entries of a ConfigMap.
-func entries(n int) string {
-	var text strings.Builder
-	for i := range n {
-		fmt.Fprintf(&text, `"k%05d":"v",`, i)
-	}
-	return text.String()
 }
 
 // TestSlowReadersOfLargeLists: a tenant asks for lists that are put together
