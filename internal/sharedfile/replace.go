@@ -29,35 +29,36 @@ type Owner struct{ UID, GID int }
 
 // Replace puts content in place of a file, or makes it, in one step. After an
 // error the file is as it was. A symbolic link is replaced, not followed.
-func Replace(path string, content Content) (err error) {
+func Replace(path string, content Content) error {
 	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(filepath.Clean(dir), "."+name+".*")
+	dir = filepath.Clean(dir)
+	f, err := os.CreateTemp(dir, "."+name+".*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(content.Data)
-	err = errors.Join(err, f.Chmod(content.Mode))
-	if content.Owner != nil {
-		err = errors.Join(err, f.Chown(content.Owner.UID, content.Owner.GID))
+	if err = content.fill(f); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	if content.Durable {
-		err = errors.Join(err, f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	if content.Durable {
-		return syncDir(filepath.Clean(dir))
+		return syncDir(dir)
 	}
 	return nil
+}
+
+// fill writes and closes a file.
+func (c Content) fill(f *os.File) error {
+	_, err := f.Write(c.Data)
+	err = errors.Join(err, f.Chmod(c.Mode))
+	if c.Owner != nil {
+		err = errors.Join(err, f.Chown(c.Owner.UID, c.Owner.GID))
+	}
+	if c.Durable {
+		err = errors.Join(err, f.Sync())
+	}
+	return errors.Join(err, f.Close())
 }
 
 // syncDir makes the names in a directory survive a loss of power.
