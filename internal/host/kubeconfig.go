@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +43,15 @@ func DefaultKubeconfig() string {
 // HasContext reports whether a kubeconfig file has something called name: a
 // cluster, a user or a context.
 func HasContext(file, name string) (bool, error) {
-	config, err := loadOrEmpty(file)
+	k, err := openKubeconfig(file, false)
+	defer k.close()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	config, err := k.load()
 	if err != nil {
 		return false, err
 	}
@@ -52,6 +59,28 @@ func HasContext(file, name string) (bool, error) {
 	_, user := config.AuthInfos[name]
 	_, context := config.Contexts[name]
 	return cluster || user || context, nil
+}
+
+// CheckKubeconfig reports why a kubeconfig file cannot be written. Nothing is
+// made or changed.
+func CheckKubeconfig(file string) error {
+	k, err := openKubeconfig(file, false)
+	defer k.close()
+	if err == nil {
+		_, err = k.load()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, dir := range []*directory{k.dir, k.real} {
+		if dir == nil {
+			continue
+		}
+		if err := unix.Faccessat(unix.AT_FDCWD, dir.at("."), unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+			return fmt.Errorf("%s cannot be written (%s: %w): name another file with --kubeconfig", file, dir.path, err)
+		}
+	}
+	return nil
 }
 
 // Merged is what MergeContext changed besides adding the context.
@@ -76,16 +105,12 @@ func (m Merged) Then(later Merged) Merged {
 // file's owner can read it then. The registry is locked.
 func MergeContext(ctx context.Context, file, name string, ours *clientcmdapi.Config) (Merged, error) {
 	var m Merged
-	for missing := file; ; missing = filepath.Dir(missing) {
-		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		m.Made = slices.Insert(m.Made, 0, missing)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	k, err := openKubeconfig(file, true)
+	defer k.close()
+	if m.Made = k.made; err != nil {
 		return m, err
 	}
-	return m, editKubeconfig(ctx, file, func(config *clientcmdapi.Config) {
+	return m, k.edit(ctx, func(config *clientcmdapi.Config) {
 		if config.CurrentContext != name {
 			m.Previous = config.CurrentContext
 		}
@@ -102,11 +127,16 @@ func MergeContext(ctx context.Context, file, name string, ours *clientcmdapi.Con
 // exists. What was made for it is removed when nothing else is in it. The
 // registry is locked.
 func RemoveContext(ctx context.Context, file, name string, m Merged) error {
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+	k, err := openKubeconfig(file, false)
+	defer k.close()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && k.isNew {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	empty := false
-	err := editKubeconfig(ctx, file, func(config *clientcmdapi.Config) {
+	err = k.edit(ctx, func(config *clientcmdapi.Config) {
 		delete(config.Clusters, name)
 		delete(config.AuthInfos, name)
 		delete(config.Contexts, name)
@@ -122,96 +152,152 @@ func RemoveContext(ctx context.Context, file, name string, m Merged) error {
 		return err
 	}
 	for _, made := range slices.Backward(m.Made) {
-		_ = os.Remove(made) // a directory only when it is empty
+		removeMade(made)
 	}
 	return nil
 }
 
-// editKubeconfig changes a kubeconfig file under kubectl's lock. The file is
-// replaced in one step and keeps its owner; a link to it stays a link.
-func editKubeconfig(ctx context.Context, file string, edit func(*clientcmdapi.Config)) error {
-	unlock, err := lockKubeconfig(ctx, file)
+// removeMade removes a file, or a directory that is empty, where it is still
+// reached as it was made.
+func removeMade(path string) {
+	dir, _, err := openDirectory(filepath.Dir(path), false)
+	defer dir.close()
+	if err == nil {
+		_ = dir.remove(filepath.Base(path)) // something is in it
+	}
+}
+
+// kubeconfig is a kubeconfig file where it was found once: nobody can have it
+// be another one from then on.
+type kubeconfig struct {
+	path  string // as it was given
+	dir   *directory
+	name  string     // in dir, for the lock, which goes by the given path
+	real  *directory // where the file is, which a link may name; nil after an error
+	base  string     // in real
+	isNew bool
+	made  []string // directories that were missing, and the file if it is new
+}
+
+// openKubeconfig finds a kubeconfig file, which may be missing. Its directory is
+// made if that is asked for; else the error is fs.ErrNotExist, and the directory
+// the last one on the way that is there.
+func openKubeconfig(file string, missing bool) (*kubeconfig, error) {
+	k := &kubeconfig{path: file, name: filepath.Base(file)}
+	var err error
+	if k.dir, k.made, err = openDirectory(filepath.Dir(file), missing); err != nil {
+		return k, err
+	}
+	if k.real, k.base, err = k.dir.file(k.name); err != nil {
+		return k, err
+	}
+	fd, _, err := k.real.lookup(k.base)
+	if errors.Is(err, fs.ErrNotExist) {
+		k.isNew, k.made = true, append(k.made, file)
+		return k, nil
+	}
 	if err != nil {
+		return k, err
+	}
+	return k, unix.Close(fd)
+}
+
+func (k *kubeconfig) close() {
+	k.dir.close()
+	if k.real != nil {
+		k.real.close()
+	}
+}
+
+// edit changes the file under kubectl's lock. It is replaced in one step and
+// keeps its owner; a link to it stays a link.
+func (k *kubeconfig) edit(ctx context.Context, edit func(*clientcmdapi.Config)) error {
+	if err := k.lock(ctx); err != nil {
 		return err
 	}
-	defer unlock()
-	real, err := RealPath(file)
-	if err != nil {
-		return err
-	}
-	config, err := loadOrEmpty(real)
+	defer func() { _ = k.dir.remove(k.name + kubectlLock) }()
+	config, err := k.load()
 	if err != nil {
 		return err
 	}
 	edit(config)
-	content, err := clientcmd.Write(*config)
+	data, err := clientcmd.Write(*config)
 	if err != nil {
 		return err
 	}
-	return replaceOwned(real, content)
+	return k.replace(data)
 }
 
-// lockKubeconfig makes the file that kubectl has there while it writes.
-func lockKubeconfig(ctx context.Context, file string) (unlock func(), err error) {
-	path := file + ".lock"
+// kubectlLock is how the file ends that kubectl has beside a kubeconfig while
+// it writes.
+const kubectlLock = ".lock"
+
+func (k *kubeconfig) lock(ctx context.Context) error {
+	path := k.path + kubectlLock
 	deadline := time.Now().Add(kubeconfigPatience)
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0)
+		fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_CREAT|unix.O_EXCL|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
-			return func() { _ = os.Remove(path) }, f.Close()
+			return unix.Close(fd)
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, err
+		if !errors.Is(err, unix.EEXIST) {
+			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%s says that another program writes %s: remove it if none does", path, file)
+			return fmt.Errorf("%s says that another program writes %s: remove it if none does", path, k.path)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(kubeconfigAgain):
 		}
 	}
 }
 
-// replaceOwned writes a file that only its owner can read, in one step. One
-// that is there keeps its owner.
-func replaceOwned(path string, data []byte) error {
+// replace writes a file that only its owner can read, in one step. One that is
+// there keeps its owner.
+func (k *kubeconfig) replace(data []byte) error {
 	content := sharedfile.Content{Data: data, Mode: 0o600, Durable: true}
-	switch info, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
+	var st unix.Stat_t
+	switch err := unix.Fstatat(k.real.fd, k.base, &st, unix.AT_SYMLINK_NOFOLLOW); {
+	case errors.Is(err, unix.ENOENT):
 	case err != nil:
-		return err
+		return &os.PathError{Op: "stat", Path: k.path, Err: err}
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("%s is not a regular file: name another with --kubeconfig", k.path)
 	default:
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !info.Mode().IsRegular() || !ok {
-			return fmt.Errorf("%s is not a regular file: name another with --kubeconfig", path)
-		}
 		content.Owner = &sharedfile.Owner{UID: int(st.Uid), GID: int(st.Gid)}
 	}
-	return sharedfile.Replace(path, content)
+	if err := sharedfile.Replace(k.real.at(k.base), content); err != nil {
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			err = errno // without the path, which is that of a descriptor
+		}
+		return fmt.Errorf("write %s: %w", k.path, err)
+	}
+	return nil
 }
 
 // maxKubeconfig is the largest kubeconfig that is read.
 const maxKubeconfig = 16 << 20
 
-// loadOrEmpty reads a kubeconfig; one that is not there is empty. It does not
-// wait for pipes and the like, since all clusters of the machine wait for it.
-func loadOrEmpty(file string) (*clientcmdapi.Config, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+// load reads the file; one that is not there is empty. It does not wait for
+// pipes and the like, since all clusters of the machine wait for it.
+func (k *kubeconfig) load() (*clientcmdapi.Config, error) {
+	fd, err := unix.Openat(k.real.fd, k.base, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
 		return clientcmdapi.NewConfig(), nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: k.path, Err: err}
 	}
+	f := os.NewFile(uintptr(fd), k.path)
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxKubeconfig {
-		return nil, fmt.Errorf("%s is not a kubeconfig (%s, %d bytes): name another file with --kubeconfig", file, info.Mode().Type(), info.Size())
+		return nil, fmt.Errorf("%s is not a kubeconfig (%s, %d bytes): name another file with --kubeconfig", k.path, info.Mode().Type(), info.Size())
 	}
 	content, err := io.ReadAll(io.LimitReader(f, maxKubeconfig))
 	if err != nil {
@@ -219,7 +305,7 @@ func loadOrEmpty(file string) (*clientcmdapi.Config, error) {
 	}
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a kubeconfig (%w): mend it, or name another file with --kubeconfig", file, err)
+		return nil, fmt.Errorf("%s is not a kubeconfig (%w): mend it, or name another file with --kubeconfig", k.path, err)
 	}
 	empty := clientcmdapi.NewConfig()
 	if config.Clusters == nil {
