@@ -24,7 +24,10 @@ func existing(registry host.Registry, name string) (host.Record, error) {
 // directory.
 func find(registry host.Registry, name string) (host.Record, error) {
 	rec, err := registry.Get(name)
-	if err == nil || !errors.Is(err, host.ErrNoCluster) && !errors.Is(err, host.ErrDamaged) {
+	if err == nil {
+		return withSupervisor(rec), nil
+	}
+	if !errors.Is(err, host.ErrNoCluster) && !errors.Is(err, host.ErrDamaged) {
 		return rec, err
 	}
 	owner, lives, ownerErr := processes.OwnerOf(host.RunDir(name))
@@ -52,8 +55,17 @@ func recovered(registry host.Registry, s host.Settings) host.Record {
 	if s.DataDir == registry.DataDir(s.Name) {
 		rec.Made = []string{s.DataDir}
 	}
-	owner, lives, err := processes.OwnerOf(host.RunDir(s.Name))
-	if err != nil || !lives || owner.DataDir != s.DataDir {
+	return withSupervisor(rec)
+}
+
+// withSupervisor is a record with the supervisor that lives, which may not have
+// found room to write itself into it.
+func withSupervisor(rec host.Record) host.Record {
+	if rec.Running() {
+		return rec
+	}
+	owner, lives, err := processes.OwnerOf(host.RunDir(rec.Name))
+	if err != nil || !lives || owner.DataDir != rec.DataDir {
 		return rec
 	}
 	if start, err := host.StartTime(owner.PID); err == nil {
@@ -104,8 +116,11 @@ func inDirectory(registry host.Registry, dir string) (host.Record, error) {
 			return host.Record{}, nil
 		}
 	}
-	if settingsErr != nil {
+	if errors.Is(settingsErr, host.ErrNoSettings) {
 		return host.Record{}, nil
+	}
+	if settingsErr != nil {
+		return host.Record{}, settingsErr
 	}
 	return recovered(registry, s), nil
 }

@@ -80,6 +80,9 @@ func claimable(dir, cluster string, known bool) error {
 	if err != nil {
 		return fmt.Errorf("use the data directory (choose another with --data-dir): %w", err)
 	}
+	if err := ownContent(dir, entries); err != nil {
+		return fmt.Errorf("--data-dir=%s: %w", dir, err)
+	}
 	kept, err := ReadSettings(dir)
 	switch {
 	case err == nil && kept.Name != cluster:
@@ -99,6 +102,26 @@ func claimable(dir, cluster string, known bool) error {
 	}
 	if len(foreign) > 0 {
 		return fmt.Errorf("--data-dir=%s is not empty and holds no cluster (%s): choose an empty or a new directory", dir, some(foreign))
+	}
+	return nil
+}
+
+// ownContent is an error if others may have put there what a cluster would take
+// for its own. Nobody has put anything into an empty directory.
+func ownContent(dir string, entries []fs.DirEntry) error {
+	for _, e := range entries {
+		if e.Name() == "lost+found" {
+			continue
+		}
+		for _, path := range []string{dir, filepath.Join(dir, e.Name())} {
+			info, err := os.Lstat(path)
+			if err == nil && (path == dir || maybeBefore(e.Name())) {
+				err = sharedfile.CheckOwner(path, info)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -112,9 +112,13 @@ func (r Registry) DataDir(name string) string { return filepath.Join(r.root, nam
 // ErrDamaged says that a record cannot be read.
 var ErrDamaged = errors.New("the record is damaged")
 
-// Get returns the record of a cluster, or ErrNoCluster.
+// maxRecord bounds what is read as a record, in bytes.
+const maxRecord = 1 << 20
+
+// Get returns the record of a cluster, or ErrNoCluster. What a record names is
+// ended and removed with the cluster, so nobody else may be able to write it.
 func (r Registry) Get(name string) (Record, error) {
-	raw, err := os.ReadFile(r.path(name))
+	raw, err := sharedfile.ReadOwn(r.path(name), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, ErrNoCluster
 	}
@@ -122,13 +126,27 @@ func (r Registry) Get(name string) (Record, error) {
 		return Record{}, asRoot(err)
 	}
 	var rec Record
-	if err := json.Unmarshal(raw, &rec); err != nil {
+	if err = json.Unmarshal(raw, &rec); err == nil {
+		err = rec.validate(name)
+	}
+	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w (%w): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, err, name, name)
 	}
-	if rec.Name != name || rec.DataDir == "" {
-		return Record{}, fmt.Errorf("%s: %w (it names cluster %q): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, rec.Name, name, name)
-	}
 	return rec, nil
+}
+
+// validate reports what cannot be the record of the cluster called name.
+func (rec Record) validate(name string) error {
+	own := DefaultsOf(name, 0)
+	switch {
+	case rec.Name != name || rec.DataDir == "":
+		return fmt.Errorf("it names cluster %q", rec.Name)
+	case rec.NFTable != "" && rec.NFTable != own.NFTable:
+		return fmt.Errorf("it names the nftables table %q", rec.NFTable)
+	case rec.CgroupRoot != "" && rec.CgroupRoot != own.Cgroup:
+		return fmt.Errorf("it names the control group %q", rec.CgroupRoot)
+	}
+	return nil
 }
 
 // Names are those of the clusters that have records, sorted.
@@ -164,7 +182,7 @@ func (r Registry) Put(rec Record) error {
 	const attempts = 100
 	for range attempts {
 		if err = os.MkdirAll(filepath.Dir(r.path(rec.Name)), 0o700); err == nil {
-			err = sharedfile.Replace(r.path(rec.Name), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600, Durable: true})
+			err = keepFile(r.path(rec.Name), append(raw, '\n'))
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -98,28 +97,28 @@ func SettingsFile(dataDir string) string { return filepath.Join(dataDir, setting
 const settingsName = "settings.json"
 
 // ReadSettings reads the settings of the cluster in a data directory, and
-// fails with ErrNoSettings if it holds none.
+// fails with ErrNoSettings if it holds none. What the settings say is done with
+// all the rights of this process, so neither they nor the directory may be open
+// to others: that is a sharedfile.OwnershipError.
 func ReadSettings(dataDir string) (Settings, error) {
 	path := SettingsFile(dataDir)
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	raw, err := sharedfile.ReadOwn(path, maxSettings)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return Settings{}, fmt.Errorf("%s: %w", dataDir, ErrNoSettings)
-	}
-	if err != nil {
-		return Settings{}, err
-	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return Settings{}, fmt.Errorf("%s is not a regular file: put a cluster's settings there", path)
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxSettings+1))
-	if err != nil {
-		return Settings{}, err
-	}
-	if len(raw) > maxSettings {
+	case errors.Is(err, sharedfile.ErrTooLarge):
 		return Settings{}, fmt.Errorf("%s is larger than a cluster's settings can be (%d bytes)", path, maxSettings)
+	case err != nil:
+		return Settings{}, fmt.Errorf("read a cluster's settings: %w", err)
 	}
-	s, err := decodeSettings(raw)
+	dir, err := os.Stat(dataDir)
+	if err != nil {
+		return Settings{}, err
+	}
+	if err := sharedfile.CheckOwner(dataDir, dir); err != nil {
+		return Settings{}, err
+	}
+	s, err := decodeSettings(raw, dataDir)
 	if err != nil {
 		return Settings{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -127,19 +126,25 @@ func ReadSettings(dataDir string) (Settings, error) {
 	return s, nil
 }
 
-func decodeSettings(raw []byte) (Settings, error) {
+func decodeSettings(raw []byte, dataDir string) (Settings, error) {
+	damaged := func(err error) error {
+		return fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down --data-dir=%s", err, dataDir)
+	}
 	var head struct{ Version int }
 	if err := json.Unmarshal(raw, &head); err != nil {
-		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down", err)
+		return Settings{}, damaged(err)
 	}
 	if head.Version != settingsVersion {
 		return Settings{}, fmt.Errorf("the settings have version %d and this program knows version %d: use the program that the cluster was started with", head.Version, settingsVersion)
 	}
-	var s Settings
+	var s, known Settings
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		return Settings{}, fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down", err)
+		if json.Unmarshal(raw, &known) == nil { // only the names of fields are unknown
+			return Settings{}, fmt.Errorf("the settings were written by a newer version (%w): use the program that the cluster was started with", err)
+		}
+		return Settings{}, damaged(err)
 	}
 	return s, s.validate()
 }
@@ -167,11 +172,19 @@ func (s *Settings) validate() error {
 	}
 	for field, text := range map[string]string{
 		"nodeName": s.NodeName, "serviceCIDR": s.ServiceCIDR, "clusterCIDR": s.ClusterCIDR,
-		"nftTable": s.NFTable, "cgroupRoot": s.CgroupRoot, "bindAddress": s.BindAddress,
+		"bindAddress": s.BindAddress,
 	} {
 		if text == "" {
 			wrong(field, `""`, "a value")
 		}
+	}
+	// Whatever has these names is ended and removed with the cluster.
+	own := DefaultsOf(s.Name, 0)
+	if s.NFTable != own.NFTable {
+		wrong("nftTable", s.NFTable, own.NFTable)
+	}
+	if s.CgroupRoot != own.Cgroup {
+		wrong("cgroupRoot", s.CgroupRoot, own.Cgroup)
 	}
 	if s.Ports.Secure < 1 || s.Ports.Secure > 65535 {
 		wrong("ports.secure", s.Ports.Secure, "1 to 65535")
@@ -181,7 +194,8 @@ func (s *Settings) validate() error {
 
 // Write keeps the settings in their data directory. They are there whole, and
 // stay after a loss of power, once it returns; after a failure the former ones
-// are.
+// are. Settings that are there already are not written again: a full disk must
+// not keep a cluster from being started as it was.
 func (s Settings) Write() error {
 	s.Version = settingsVersion
 	if err := s.validate(); err != nil {
@@ -191,8 +205,19 @@ func (s Settings) Write() error {
 	if err != nil {
 		return err
 	}
-	return sharedfile.Replace(SettingsFile(s.DataDir), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600, Durable: true})
+	return keepFile(SettingsFile(s.DataDir), append(raw, '\n'))
 }
+
+// keepFile makes a file of this user's hold data, durably, unless it does.
+func keepFile(path string, data []byte) error {
+	if there, err := sharedfile.ReadOwn(path, int64(len(data))); err == nil && bytes.Equal(there, data) {
+		return nil
+	}
+	return sharedfile.Replace(path, sharedfile.Content{Data: data, Mode: 0o600, Durable: true})
+}
+
+// NoRoom reports whether an error is that of a disk without room.
+func NoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // SettingsOf are the settings of a cluster of an earlier version, which kept
 // none: as far as its record knows them.

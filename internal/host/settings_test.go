@@ -56,7 +56,7 @@ func TestSettingsThatAreNone(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":                  "{",
 		"version 2":                `{"version":2}`,
-		"damaged (json: unknown f": `{"version":1,"colour":"red"}`,
+		"newer version (json: unknown f": `{"version":1,"colour":"red"}`,
 		"name: ../b":               `{"version":1,"name":"../b"}`,
 		"larger":                   strings.Repeat(" ", maxSettings+1),
 	} {
@@ -64,8 +64,12 @@ func TestSettingsThatAreNone(t *testing.T) {
 		if err := os.WriteFile(SettingsFile(dir), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadSettings(dir); err == nil || !strings.Contains(err.Error(), name) {
+		_, err := ReadSettings(dir)
+		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%.30s: %v, want an error with %q", content, err, name)
+		}
+		if damaged := name == "damaged"; err != nil && strings.Contains(err.Error(), "coracle down --data-dir="+dir) != damaged {
+			t.Errorf("%.30s: %v", content, err)
 		}
 	}
 	if _, err := ReadSettings(t.TempDir()); !errors.Is(err, ErrNoSettings) {

@@ -17,7 +17,7 @@ func TestOpenClosesKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, mode := range map[string]os.FileMode{"ca.key": 0o644, "sa.key": 0o666, "ca.crt": 0o644} {
+	for file, mode := range map[string]os.FileMode{"ca.key": 0o644, "sa.key": 0o644, "ca.crt": 0o644} {
 		if err := os.Chmod(d.File(file), mode); err != nil {
 			t.Fatal(err)
 		}

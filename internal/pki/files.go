@@ -35,6 +35,40 @@ func lockDirectory(path string) (unlock func(), err error) {
 	return func() { _ = lock.Release() }, nil // closing it gives up the lock
 }
 
+// checkOwners refuses a directory, and keys and certificates in it, that others
+// could have put there: whoever has the authority's key is everybody. Files may
+// be links, as those of a mounted secret are.
+func checkOwners(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if err := sharedfile.CheckOwner(dir, info); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".key" && ext != ".crt" && ext != ".pub" {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = sharedfile.CheckOwner(path, info)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // closeKeys takes from others the rights to keys and kubeconfigs in a
 // directory, which may have been copied there.
 func closeKeys(dir string) error {
@@ -86,7 +120,7 @@ func readKey(path string) (crypto.Signer, error) {
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): put it back from a copy; nothing that was signed with another key is trusted", path, err)
 	}
 	key, ok := parsed.(crypto.Signer)
 	if !ok {
@@ -103,11 +137,11 @@ func readCertificate(path string) (*x509.Certificate, []byte, error) {
 	}
 	block, _ := pem.Decode(content)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, nil, fmt.Errorf("%s holds no PEM certificate", path)
+		return nil, nil, fmt.Errorf("%s holds no PEM certificate: put it back from a copy", path)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s is damaged (%w): put it back from a copy", path, err)
 	}
 	return cert, content, nil
 }
