@@ -67,10 +67,19 @@ func (c *Certificate) ensure(p Profile, now time.Time) error {
 		// Files that are missing or do not fit together are made anew.
 		_ = c.load()
 	}
-	if current := c.current.Load(); current != nil && p.describes(current.tls.Leaf) && !due(current.tls.Leaf, now) && c.trusted(now) {
+	current := c.current.Load()
+	good := current != nil && p.describes(current.tls.Leaf) && c.verify(now) == nil
+	if good && !due(current.tls.Leaf, now) {
 		return nil
 	}
-	return c.issue(now)
+	err := c.issue(now)
+	if err == nil {
+		err = c.verify(now)
+	}
+	if good && c.verify(now) == nil {
+		return nil // a renewal that failed, as on a full disk, is tried again by check
+	}
+	return err
 }
 
 // check renews a certificate that is due and takes over a replaced file.
@@ -95,11 +104,16 @@ func (c *Certificate) check(now time.Time) (changed bool, err error) {
 	return changed, nil
 }
 
-func (c *Certificate) trusted(now time.Time) bool {
+// verify reports why clients that trust the authority would not take the
+// certificate now.
+func (c *Certificate) verify(now time.Time) error {
 	_, err := c.Leaf().Verify(x509.VerifyOptions{
 		Roots: c.authority.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
-	return err == nil
+	if err != nil {
+		return fmt.Errorf("%s.crt is good for nobody who trusts %s.crt (%w): set this machine's clock, or put the authority back from a copy", c.base, c.authority.base, err)
+	}
+	return nil
 }
 
 func (c *Certificate) load() error {

@@ -32,6 +32,23 @@ type Kubeconfig struct {
 	AuthorityFile string
 }
 
+// ReadAdmin reads, without writing anything, who the admin of a cluster is from
+// the directory of its keys, as Open has it.
+func ReadAdmin(path string) (*Authority, *Certificate, error) {
+	if err := checkOwners(path); err != nil {
+		return nil, nil, err
+	}
+	a := &Authority{base: filepath.Join(path, ClusterAuthority)}
+	cert, pem, err := readCertificate(a.base + ".crt")
+	if err != nil {
+		return nil, nil, err
+	}
+	a.set(cert, pem, nil)
+	profile := Admin()
+	c := &Certificate{base: filepath.Join(path, profile.Name), authority: a, profile: profile}
+	return a, c, c.load()
+}
+
 // Config is the file's content.
 func (k Kubeconfig) Config() *clientcmdapi.Config {
 	cluster, user := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()

@@ -81,6 +81,9 @@ func Open(path string, c clock.Clock) (*Directory, error) {
 		return nil, err
 	}
 	defer unlock()
+	if err := checkOwners(path); err != nil {
+		return nil, fmt.Errorf("open the keys: %w", err)
+	}
 	if err := closeKeys(path); err != nil {
 		return nil, fmt.Errorf("close the keys to others: %w", err)
 	}
@@ -251,8 +254,9 @@ func (d *Directory) check(log klog.Logger) error {
 	return errors.Join(failures...)
 }
 
-// due says whether a certificate is in the last third of its life.
+// due says whether a certificate is in the last third of its life, or not valid
+// yet, as one that was issued while the clock was ahead.
 func due(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore)
-	return now.After(cert.NotAfter.Add(-life / 3))
+	return now.Before(cert.NotBefore) || now.After(cert.NotAfter.Add(-life/3))
 }

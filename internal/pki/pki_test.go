@@ -4,15 +4,21 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 func open(t *testing.T, dir string) *Directory {
@@ -244,5 +250,121 @@ func TestAuthorityOfFormerCertificatesIsNotKept(t *testing.T) {
 	again := issue(t, open(t, dir), APIServerKubeletClient()).Leaf()
 	if !again.Equal(now) {
 		t.Error("another certificate after the restart")
+	}
+}
+
+// A clock that was ahead for a while leaves nothing behind that is not valid yet.
+func TestClockThatWasAhead(t *testing.T) {
+	for _, jump := range []time.Duration{300 * 24 * time.Hour, 7 * 365 * 24 * time.Hour} {
+		c := clocktesting.NewFakeClock(time.Now())
+		d, err := Open(t.TempDir(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := d.Issue(Admin())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []time.Duration{jump, -jump} {
+			c.Step(step)
+			if err := d.check(klog.Background()); err != nil {
+				t.Error(err)
+			}
+			if err := cert.verify(c.Now()); err != nil {
+				t.Errorf("after a step of %v: %v", step, err)
+			}
+		}
+		c.Step(jump)
+		if err := d.check(klog.Background()); err != nil {
+			t.Error(err)
+		}
+		c.Step(-jump)
+		again, err := Open(d.Path(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cert, err = again.Issue(Admin()); err != nil {
+			t.Fatal(err)
+		}
+		if err := cert.verify(c.Now()); err != nil {
+			t.Errorf("opened again after a step of %v and back: %v", jump, err)
+		}
+	}
+}
+
+// A file of zeros is told as what it is, with what to do; what follows from
+// another file is made again.
+func TestDamagedKeys(t *testing.T) {
+	for file, want := range map[string]string{"ca.key": "ca.key is damaged", "ca.crt": "ca.crt holds no PEM certificate", "sa.key": "sa.key is damaged", "sa.pub": ""} {
+		dir := t.TempDir()
+		if _, err := Open(dir, clock.RealClock{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), make([]byte, 200), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir, clock.RealClock{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "put it back from a copy")) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// Keys that another user could have put there make nobody's cluster.
+func TestKeysOfOthersAreRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving files to others needs root")
+	}
+	for what, change := range map[string]func(dir string) error{
+		"the directory is another's":  func(dir string) error { return os.Chown(dir, 1234, 1234) },
+		"others can write there":      func(dir string) error { return os.Chmod(dir, 0o777) },
+		"the authority's key is":      func(dir string) error { return os.Chown(filepath.Join(dir, "ca.key"), 1234, 1234) },
+		"others can write the tokens": func(dir string) error { return os.Chmod(filepath.Join(dir, "sa.pub"), 0o666) },
+	} {
+		dir := t.TempDir()
+		if _, err := Open(dir, clock.RealClock{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		var foreign *sharedfile.OwnershipError
+		if _, err := Open(dir, clock.RealClock{}); !errors.As(err, &foreign) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, _, err := ReadAdmin(dir); !errors.As(err, &foreign) {
+			t.Errorf("%s, for the admin: %v", what, err)
+		}
+	}
+}
+
+// A renewal that fails, as on a full disk, keeps nobody from a certificate that
+// is good for months.
+func TestRenewalThatFailsAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	c := clocktesting.NewFakeClock(time.Now())
+	d, err := Open(dir, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Issue(Admin()); err != nil {
+		t.Fatal(err)
+	}
+	c.Step(300 * 24 * time.Hour)
+	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil { // nothing can be signed
+		t.Fatal(err)
+	}
+	if d, err = Open(dir, c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Issue(Admin()); err != nil {
+		t.Errorf("300 days of 365 old: %v", err)
+	}
+	c.Step(100 * 24 * time.Hour)
+	if d, err = Open(dir, c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Issue(Admin()); err == nil {
+		t.Error("an expired certificate that cannot be renewed is handed out")
 	}
 }

@@ -82,7 +82,7 @@ func openTokenKeys(base string) (*TokenKeys, error) {
 		}
 		fallthrough
 	case err == nil:
-		if _, statErr := os.Stat(base + ".pub"); errors.Is(statErr, fs.ErrNotExist) {
+		if !readablePublicKeys(base + ".pub") { // it follows from the other
 			if err := writePublicKeys(base+".pub", []crypto.PublicKey{key.Public()}); err != nil {
 				return nil, err
 			}
@@ -91,6 +91,19 @@ func openTokenKeys(base string) (*TokenKeys, error) {
 		return nil, err
 	}
 	return k, k.load()
+}
+
+// readablePublicKeys is false for a file that is missing or damaged.
+func readablePublicKeys(path string) bool {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		return true // reading it again says why
+	}
+	_, err = keyutil.ParsePublicKeysPEM(content)
+	return err == nil
 }
 
 func (k *TokenKeys) load() error {

@@ -11,6 +11,9 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
+// ErrDamaged says that trying again is in vain.
+var ErrDamaged = errors.New("damaged")
+
 // lockPatience is how long a database may be held by a process that ends.
 const lockPatience = 5 * time.Second
 
@@ -26,7 +29,7 @@ func checkDatabase(dir string) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("the etcd database %s is in use by another process: stop that one, or choose another data directory", path)
 	case err != nil:
-		return fmt.Errorf("the etcd database %s is damaged (%w): restore it from a copy, or choose another data directory", path, err)
+		return fmt.Errorf("the etcd database %s is %w (%w): restore it from a copy, or choose another data directory", path, ErrDamaged, err)
 	}
 	return db.Close()
 }
