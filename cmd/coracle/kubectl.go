@@ -8,6 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
+
+	"github.com/coracle-io/coracle/internal/version"
 )
 
 // kubectlCommand is the whole of kubectl.
@@ -19,6 +21,9 @@ func kubectlCommand() *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			os.Args = append([]string{"kubectl"}, args...)
+			if err := version.SetClient(); err != nil {
+				return err
+			}
 			inner := kubectl.NewKubectlCommand(kubectl.KubectlOptions{
 				PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
 				Arguments:     os.Args,
