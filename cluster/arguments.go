@@ -28,6 +28,7 @@ func (p *ControlPlane) parseArguments() error {
 		return fmt.Errorf("--bind-address=%s: not an IP address", o.BindAddress)
 	}
 	p.api.AdvertiseAddress = o.NodeIP
+	p.api.AdvertiseLoopback = o.WithoutNode
 	p.api.SecurePort = o.Ports.Secure
 	p.api.EtcdServers = o.EtcdServers
 	p.api.ServiceClusterIPRange = o.ServiceCIDR
@@ -36,7 +37,7 @@ func (p *ControlPlane) parseArguments() error {
 			return fmt.Errorf("NodePorts %s: %w", o.NodePorts, err)
 		}
 	}
-	p.api.CertDir = filepath.Join(o.DataDir, "pki")
+	p.api.CertDir = keysDir(o)
 	if !o.WithoutNode { // this node's kubelet serves with a certificate of the cluster's authority
 		p.api.KubeletCAFile = filepath.Join(p.api.CertDir, pki.ClusterAuthority+".crt")
 	}
@@ -138,6 +139,13 @@ func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error
 	return component.Set(name, fs, arguments)
 }
 
+// CheckServiceCIDR reports Service ranges that are none, or have no room for the
+// cluster's DNS.
+func CheckServiceCIDR(serviceCIDR string) error {
+	_, err := clusterDNS(serviceCIDR)
+	return err
+}
+
 // clusterDNS is the tenth address of each Service range.
 func clusterDNS(serviceCIDR string) ([]string, error) {
 	var addresses []string
@@ -148,7 +156,7 @@ func clusterDNS(serviceCIDR string) ([]string, error) {
 		}
 		ip, err := netutils.GetIndexedIP(r, 10)
 		if err != nil {
-			return nil, fmt.Errorf("the range %s is too small for the cluster DNS: %w", s, err)
+			return nil, fmt.Errorf("--service-cidr=%s: the range has no tenth address, which is that of the cluster DNS: choose one of 16 addresses or more, as 10.96.0.0/16", s)
 		}
 		addresses = append(addresses, ip.String())
 	}

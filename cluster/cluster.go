@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -69,6 +70,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 	return c.plane.run(ctx, c.node.start)
 }
+
+// InVain reports whether a start that failed fails each time that it is tried.
+func InVain(err error) bool { return errors.Is(err, etcd.ErrDamaged) }
 
 func ignoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {

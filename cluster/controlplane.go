@@ -133,6 +133,24 @@ func (p *ControlPlane) AdminKubeconfig(server string) *clientcmdapi.Config {
 	}.Config()
 }
 
+// AdminKubeconfig reaches the API server of a cluster at a URL as cluster admin,
+// by the keys that the cluster has made. Nothing is written.
+func AdminKubeconfig(o Options, server string) (*clientcmdapi.Config, error) {
+	api := component.NewAPIServerFlags()
+	api.CertDir = keysDir(&o)
+	if err := parse("apiserver", api.AddFlags, o.APIServerArgs); err != nil {
+		return nil, err
+	}
+	authority, admin, err := pki.ReadAdmin(api.CertDir)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's keys: %w", err)
+	}
+	return pki.Kubeconfig{Cluster: o.Name, Server: server, User: o.Name, Authority: authority, Identity: admin, Embed: true}.Config(), nil
+}
+
+// keysDir is where a cluster's keys are unless an argument says otherwise.
+func keysDir(o *Options) string { return filepath.Join(o.DataDir, "pki") }
+
 // Client is a client with a cluster admin's rights that needs no socket; nil
 // before Ready.
 func (p *ControlPlane) Client() kubernetes.Interface {

@@ -23,17 +23,20 @@ import (
 type APIServerFlags struct {
 	BindAddress      net.IP
 	AdvertiseAddress net.IP
-	ExternalHostname string
-	SecurePort       int
-	CertDir          string
-	TLSCertFile      string
-	TLSKeyFile       string
-	TLS              TLSFlags
-	FrontProxy       FrontProxyFlags
-	ClientCAFile     string
-	KubeletCAFile    string
-	KubeletCertFile  string
-	KubeletKeyFile   string
+	// AdvertiseLoopback advertises 127.0.0.1 where the machine has no other
+	// address: whoever uses the server is there as well. It has no flag.
+	AdvertiseLoopback bool
+	ExternalHostname  string
+	SecurePort        int
+	CertDir           string
+	TLSCertFile       string
+	TLSKeyFile        string
+	TLS               TLSFlags
+	FrontProxy        FrontProxyFlags
+	ClientCAFile      string
+	KubeletCAFile     string
+	KubeletCertFile   string
+	KubeletKeyFile    string
 	// KubeletAddressTypes is the order in which addresses of nodes are preferred.
 	KubeletAddressTypes []string
 

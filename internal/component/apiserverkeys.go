@@ -220,6 +220,9 @@ func (f *APIServerFlags) external() (string, error) {
 	return net.JoinHostPort(advertised.String(), port), nil
 }
 
+// ErrNoAddress says that the members of the cluster could not reach this server.
+var ErrNoAddress = errors.New("this machine has no network address but loopback: connect it, or give an address with --advertise-address (of coracle up: --apiserver-arg=advertise-address=ADDRESS)")
+
 // Advertised is the address under which the cluster's members reach this server.
 func (f *APIServerFlags) Advertised() (net.IP, error) {
 	if f.AdvertiseAddress != nil && !f.AdvertiseAddress.IsUnspecified() {
@@ -238,5 +241,8 @@ func (f *APIServerFlags) Advertised() (net.IP, error) {
 			return ipNet.IP, nil
 		}
 	}
-	return nil, errors.New("this machine has no network address but loopback: give one with --advertise-address")
+	if f.AdvertiseLoopback {
+		return net.IPv4(127, 0, 0, 1), nil
+	}
+	return nil, ErrNoAddress
 }

@@ -143,6 +143,7 @@ func (a *APIServer) keepSelfService(ctx context.Context) error {
 	return selfservice.Run(ctx, selfservice.Config{
 		Client: own, Store: a.store, Hostname: host,
 		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
-		WithoutEndpoints: a.flags.EndpointReconciler == "none",
+		// no Endpoints have a loopback address, and no pod could use it
+		WithoutEndpoints: a.flags.EndpointReconciler == "none" || address.IsLoopback(),
 	})
 }
