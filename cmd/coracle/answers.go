@@ -30,39 +30,30 @@ func adminContext(rec host.Record) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := cluster.NewControlPlane(o)
-	if err != nil {
-		return nil, err
-	}
-	return p.AdminKubeconfig(rec.Server), nil
+	return cluster.AdminKubeconfig(o, rec.Server)
 }
 
-// adminOf is the configuration of a client with the context that `up` wrote,
-// or one like it when that is lost: then lost says so.
+// adminOf is the configuration of a client with the cluster's own keys. The
+// kubeconfig that `up` wrote to may be another user's, and what it says, such
+// as which program gives a token, is not done: lost only says that it has the
+// context no more.
 func adminOf(rec host.Record) (config *rest.Config, lost, err error) {
-	config, lost = contextOf(rec)
-	if lost != nil {
-		made, err := adminContext(rec)
-		if err == nil {
-			config, err = clientcmd.NewDefaultClientConfig(*made, nil).ClientConfig()
-		}
-		if err != nil {
-			return nil, lost, errors.Join(lost, err)
-		}
-		lost = fmt.Errorf("%w; write it again with coracle up --name=%s", lost, rec.Name)
+	made, err := adminContext(rec)
+	if err == nil {
+		config, err = clientcmd.NewDefaultClientConfig(*made, nil).ClientConfig()
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	config.Timeout = answerPatience
-	return config, lost, nil
-}
-
-func contextOf(rec host.Record) (*rest.Config, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: rec.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: rec.Name}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("context %s of %s: %w", rec.Name, rec.Kubeconfig, err)
+	has, err := host.HasContext(rec.Kubeconfig, rec.Name)
+	if err == nil && !has {
+		err = fmt.Errorf("%s has no context %s", rec.Kubeconfig, rec.Name)
 	}
-	return config, nil
+	if err != nil {
+		lost = fmt.Errorf("%w; write it again with coracle up --name=%s", err, rec.Name)
+	}
+	return config, lost, nil
 }
 
 // answers reports, in bounded time, why the API server of a cluster whose

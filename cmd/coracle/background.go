@@ -72,6 +72,7 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 			stages <- lines.Text()
 		}
 	}()
+	var failed []string
 	timeout := time.NewTimer(f.timeout)
 	defer timeout.Stop()
 	for {
@@ -79,8 +80,13 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 		case stage, ok := <-stages:
 			switch {
 			case !ok:
-				<-exited //nolint:errcheck // the log says why it ended
-				return startError{errors.New(lastError(logFile, before))}
+				<-exited //nolint:errcheck // it has said why it ended, or the log does
+				if len(failed) == 0 {
+					failed = append(failed, lastError(logFile, before))
+				}
+				return startError{errors.New(strings.Join(failed, "\n"))}
+			case strings.HasPrefix(stage, processes.FailedStage):
+				failed = append(failed, strings.TrimPrefix(stage, processes.FailedStage))
 			case stage == processes.ServesStage:
 				p.serves = true
 			case stage == processes.ReadyStage:
@@ -93,6 +99,9 @@ func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
 			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or end it with coracle stop --name=%s", f.timeout, logFile, rec.Name)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Process.Signal(syscall.SIGCONT) // one that is suspended could not hear
+			late := time.AfterFunc(stopPatience, func() { _ = cmd.Process.Kill() })
+			defer late.Stop()
 			for stage := range stages {
 				p.serves = p.serves || stage == processes.ServesStage
 			}

@@ -143,13 +143,21 @@ func stopAndLock(ctx context.Context, rec host.Record) (*sharedfile.Lock, error)
 		}
 		lock, err = host.LockData(ctx, rec.DataDir, rec.Name, 2*time.Second)
 	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the processes are those of whoever has the lock
+		return nil, err
+	}
 	if err := processes.EndLeft(host.RunDir(rec.Name), endPatience); err != nil { // of a supervisor that did not end them
-		return lock, err
+		return nil, errors.Join(err, release(lock))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	return lock, nil
+}
+
+// release gives a lock up; nil is none.
+func release(lock *sharedfile.Lock) error {
+	if lock == nil {
+		return nil
 	}
-	return lock, err
+	return lock.Release()
 }
 
 // takeAway removes everything of a cluster whose processes have ended, and

@@ -20,7 +20,7 @@ import (
 // supervisor is the command line of the process that runs the cluster.
 func (p *prepared) supervisor() processes.Arguments {
 	return processes.Arguments{
-		Name: p.settings.Name, DataDir: p.settings.DataDir, RunDir: host.RunDir(p.settings.Name), Node: p.settings.Nodes > 0,
+		Name: p.settings.Name, DataDir: p.settings.DataDir, RunDir: host.RunDir(p.settings.Name), Node: p.settings.Nodes > 0, Served: p.served,
 	}
 }
 
@@ -36,7 +36,10 @@ func (p *prepared) makeReady() error {
 	if err != nil {
 		return err
 	}
-	return cluster.Prepare(o)
+	if err := cluster.Prepare(o); !p.startsAnyway(err) {
+		return err
+	}
+	return nil
 }
 
 // runHere makes this process the supervisor, which keeps the lock of the data

@@ -24,6 +24,7 @@ func main() {
 	// logged; those of components are for internal/supervise.
 	utilruntime.ReallyCrash = false
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes"
@@ -22,6 +23,7 @@ import (
 type prepared struct {
 	claim    *host.Claim
 	serves   bool // others may have stored something in it
+	served   bool // as it is to be started now, so that a start that fails is tried again
 	settings host.Settings
 	record   host.Record
 }
@@ -141,6 +143,9 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 	}
 	settings, changes := kept.With(f.told, f.given)
 	if kept.NFTable == "" { // new
+		if err := f.checkRanges(); err != nil {
+			return err
+		}
 		settings, changes = f.told, nil
 		settings.DataDir, settings.Told = kept.DataDir, f.settingFlags()
 	}
@@ -173,10 +178,39 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 	if err := moveContext(ctx, rec, &p.record); err != nil {
 		return err
 	}
+	if p.served = rec.Served && len(changes) == 0; !p.served {
+		if err := host.CheckKubeconfig(settings.Kubeconfig); err != nil {
+			return err
+		}
+	}
 	if err := settings.Write(); err != nil {
+		if !p.startsAnyway(err) {
+			return err
+		}
+		p.settings = kept
+	}
+	if err := registry.Put(p.record); err != nil && !p.startsAnyway(err) {
 		return err
 	}
-	return registry.Put(p.record)
+	return nil
+}
+
+// startsAnyway reports whether a cluster that has served can be started as it
+// was, whatever failed now: its disk is full, or the network is not there yet.
+func (p *prepared) startsAnyway(err error) bool {
+	if !p.served || !host.NoRoom(err) && !errors.Is(err, component.ErrNoAddress) {
+		return false
+	}
+	fmt.Fprintf(os.Stderr, "coracle: warning: %v; cluster %s is started as it was, and this is tried again\n", err, p.record.Name)
+	return true
+}
+
+// checkRanges reports address ranges that a cluster could not begin with.
+func (f *upFlags) checkRanges() error {
+	if f.told.ServiceCIDR == "" {
+		return nil
+	}
+	return cluster.CheckServiceCIDR(f.told.ServiceCIDR)
 }
 
 // moveContext sees to it that a context of the cluster's name is the cluster's:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +41,7 @@ func runCommand() *cobra.Command {
 			if err == nil {
 				return nil
 			}
-			if r.Send(processes.Message{Failed: err.Error()}) {
+			if r.Send(processes.Message{Failed: err.Error(), Final: cluster.InVain(err)}) {
 				return errTold
 			}
 			return err
@@ -157,42 +159,54 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 	}
 	begun := func(context.Context) { r.Send(processes.Message{Ready: true}) }
 	if first {
-		if err := changeRecord(ctx, o.Name, func(rec *host.Record) (err error) {
+		started := func(rec *host.Record) (err error) {
 			rec.PID = os.Getppid()
 			rec.PIDStart, err = host.StartTime(rec.PID)
 			return err
-		}); err != nil {
+		}
+		if err := changeRecord(ctx, o.Name, started); err != nil && !host.NoRoom(err) { // find knows the supervisor without
 			return err
 		}
 		begun = func(ctx context.Context) {
 			r.Send(processes.Message{Serves: true})
-			keepContext(ctx, r, o.Name, p.AdminKubeconfig)
+			keepRecord(ctx, r, []func(*host.Record) error{
+				// That it serves is one thing and the kubeconfig another: a cluster with
+				// objects is never taken for an empty one because a file cannot be written.
+				func(rec *host.Record) error {
+					rec.Served = true
+					return started(rec)
+				},
+				func(rec *host.Record) error { return writeContext(ctx, rec, p.AdminKubeconfig(rec.Server)) },
+			}, func(change func(*host.Record) error) error { return changeRecord(ctx, o.Name, change) })
 		}
 	}
 	return runPart(ctx, r, o, p, controlShare, begun)
 }
 
-// contextAgain is how often writing the kubeconfig is tried.
-const contextAgain = 5 * time.Second
+// recordAgain is how often changing the record and the kubeconfig is tried.
+const recordAgain = 5 * time.Second
 
-// keepContext tells that the control plane is ready once the kubeconfig has
-// the cluster's context and the record knows that. A cluster that works does
-// not end for a file that cannot be written: that is told instead, and tried
-// until it succeeds or ctx ends.
-func keepContext(ctx context.Context, r *processes.Reporter, name string, admin func(server string) *clientcmdapi.Config) {
+// keepRecord makes changes of the cluster's record, each by itself, and tells
+// then that the control plane is ready. A cluster that works does not end for a
+// file that cannot be written: that is told instead, and tried until it
+// succeeds or ctx ends.
+func keepRecord(ctx context.Context, r *processes.Reporter, changes []func(*host.Record) error, change func(func(*host.Record) error) error) {
 	told := ""
 	var ready sync.Once
 	for {
-		err := changeRecord(ctx, name, func(rec *host.Record) error {
-			rec.Served = true
-			return writeContext(ctx, rec, admin(rec.Server))
+		var errs []error
+		changes = slices.DeleteFunc(changes, func(c func(*host.Record) error) bool {
+			err := change(c)
+			errs = append(errs, err)
+			return err == nil
 		})
+		err := errors.Join(errs...)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && err.Error() != told {
-			klog.FromContext(ctx).Error(err, "Cannot write the cluster's context; trying again")
-			r.Send(processes.Message{Stage: err.Error() + "; the cluster works, and this is tried again"})
+			klog.FromContext(ctx).Error(err, "Cannot write the cluster's record or context; trying again")
+			r.Send(processes.Message{Stage: strings.ReplaceAll(err.Error(), "\n", "; ") + "; the cluster works, and this is tried again"})
 			told = err.Error()
 		}
 		ready.Do(func() { r.Send(processes.Message{Ready: true}) })
@@ -202,7 +216,7 @@ func keepContext(ctx context.Context, r *processes.Reporter, name string, admin 
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(contextAgain):
+		case <-time.After(recordAgain):
 		}
 	}
 }

@@ -20,6 +20,7 @@ type child struct {
 	wasReady   bool      // at some time
 	readySince time.Time // while status.Ready
 	failed     string    // what this process said before it ended
+	final      bool      // and that it says so each time
 	limit      int64     // what it keeps its memory to, as it said, in bytes
 	process    *os.Process
 }
@@ -28,7 +29,7 @@ type child struct {
 // last.
 func (c *child) start(s *supervisor) error {
 	config := s.config
-	c.failed, c.limit, c.status.Since = "", 0, time.Now()
+	c.failed, c.final, c.limit, c.status.Since = "", false, 0, time.Now()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err

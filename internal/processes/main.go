@@ -13,6 +13,8 @@ import (
 type Arguments struct {
 	Name, DataDir, RunDir string
 	Node                  bool
+	// Served is Config.Served.
+	Served bool
 	// LockFD is a file to keep open, for the lock on it; 0 is none.
 	LockFD int
 	// Log is the file that standard error is; "" if it is a terminal or the like.
@@ -25,7 +27,7 @@ type Arguments struct {
 func (a Arguments) List() []string {
 	return []string{
 		Command, "--name=" + a.Name, "--data-dir=" + a.DataDir, "--run-dir=" + a.RunDir,
-		fmt.Sprintf("--node=%t", a.Node), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
+		fmt.Sprintf("--node=%t", a.Node), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
 	}
 }
 
@@ -37,6 +39,7 @@ func Main(args []string) int {
 	fs.StringVar(&a.DataDir, "data-dir", "", "its data directory")
 	fs.StringVar(&a.RunDir, "run-dir", "", "where the status goes")
 	fs.BoolVar(&a.Node, "node", false, "run a node as well")
+	fs.BoolVar(&a.Served, "served", false, "the cluster has served before as it is started now")
 	fs.IntVar(&a.LockFD, "lock-fd", 0, "open file whose lock is to be kept")
 	fs.StringVar(&a.Log, "log", "", "file that standard error is")
 	failed := fs.String("failed", "", "subcommand to run when the start failed")
@@ -61,7 +64,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "coracle:", err)
 		return 1
 	}
-	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Failed: strings.Fields(*failed)}
+	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Served: a.Served, Failed: strings.Fields(*failed)}
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	c.Processes = append(c.Processes, Spec{
 		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, Patience: controlPlanePatience,

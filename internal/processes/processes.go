@@ -41,6 +41,8 @@ type Message struct {
 	Ready bool `json:"ready,omitempty"`
 	// Failed is why the process cannot go on; it ends next.
 	Failed string `json:"failed,omitempty"`
+	// Final says that it fails each time that it is tried again.
+	Final bool `json:"final,omitempty"`
 	// MemoryLimit is what the process keeps its memory to, in bytes.
 	MemoryLimit int64 `json:"memoryLimit,omitempty"`
 	// Components is how the components of the process are.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 	case "supervised":
 		lock, _ := strconv.Atoi(os.Getenv("TEST_LOCK_FD")) // none is 0
 		os.Exit(Run(Config{
-			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Failed: strings.Fields(os.Getenv("TEST_FAILED")),
+			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Served: os.Getenv("TEST_SERVED") != "", Failed: strings.Fields(os.Getenv("TEST_FAILED")),
 			Processes: []Spec{
 				{Name: ControlPlane, Args: []string{os.Args[4], dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
 				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
@@ -66,6 +67,9 @@ func TestMain(m *testing.M) {
 		os.Exit(works(dir, os.Args[3:]))
 	case "fails":
 		NewReporter().Send(Message{Failed: "the disk is full\nof old things" + os.Getenv(FailedEnv)})
+		os.Exit(1)
+	case "isdamaged":
+		NewReporter().Send(Message{Failed: "the database is damaged", Final: true})
 		os.Exit(1)
 	case "undoes":
 		os.Exit(undoes(dir, os.Args[3:]))
@@ -361,6 +365,34 @@ func TestLateFailureIsRetried(t *testing.T) {
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+}
+
+// A cluster with objects outlasts what keeps it from being started for a while;
+// what trying again is in vain for is told at once.
+func TestFailedStartOfAClusterThatHasServed(t *testing.T) {
+	s := superviseIn(t, t.TempDir(), "fails", "works", nil, "TEST_SERVED=1")
+	st := s.until("the control plane was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[0].Restarts >= 2 })
+	if want := "the disk is full\nof old things"; st.Processes[0].LastCause != want {
+		t.Errorf("cause %q, want %q", st.Processes[0].LastCause, want)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+	progress, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = superviseIn(t, t.TempDir(), "isdamaged", "works", []*os.File{theirs}, "TEST_SERVED=1", ProgressEnv+"=3")
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	told, err := io.ReadAll(progress)
+	if err := errors.Join(err, progress.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.wait(); code != 1 || !strings.Contains(string(told), FailedStage+"the database is damaged\n") {
+		t.Errorf("exit code %d, told was %q", code, told)
 	}
 }
 

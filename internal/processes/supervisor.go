@@ -14,11 +14,13 @@ import (
 
 // ProgressEnv names the file to which a supervisor in the background writes
 // its stages, one a line; the last is ReadyStage. From ServesStage on the
-// cluster is never taken away for a start that failed.
+// cluster is never taken away for a start that failed. FailedStage begins each
+// line of why the cluster could not start.
 const (
 	ProgressEnv = "CORACLE_PROGRESS_FD"
 	ServesStage = "serves"
 	ReadyStage  = "ready"
+	FailedStage = "failed: "
 )
 
 // FailedEnv is for what Config.Failed runs, and kept from the processes.
@@ -37,6 +39,10 @@ type Config struct {
 	Processes []Spec
 	// LockFD is a file whose lock this process holds; 0 is none.
 	LockFD int
+	// Served says that the cluster has served before as it is started now: a
+	// start that fails is tried again, for what failed, such as a full disk or a
+	// network that is not there yet, passes.
+	Served bool
 	// Failed runs in this process's place when a process could not start for
 	// a reason that starting it again does not mend; nil is to end. It gets
 	// LockFD, as --lock-fd, and the reason as its last argument.
@@ -139,6 +145,9 @@ func (s *supervisor) end() int {
 	}
 	for line := range strings.SplitSeq(s.failure, "\n") {
 		fmt.Fprintln(os.Stderr, "coracle:", line)
+		if s.progress != nil { // the log may be on a full disk
+			s.tell(FailedStage + line)
+		}
 	}
 	return 1
 }
@@ -178,7 +187,7 @@ func (s *supervisor) message(c *child, m Message) {
 		}
 	}
 	if m.Failed != "" {
-		c.failed = m.Failed
+		c.failed, c.final = m.Failed, m.Final
 	}
 	if m.MemoryLimit != 0 {
 		c.limit = m.MemoryLimit
@@ -229,7 +238,7 @@ func (s *supervisor) tell(stage string) {
 // cluster as long as nobody could use that. Later it is started again like any
 // other, for what failed then, such as a full disk, may be mended.
 func (s *supervisor) exited(c *child, e end) {
-	if c.failed != "" && !s.serves && !s.stopping {
+	if c.failed != "" && !s.serves && !s.stopping && (c.final || !s.config.Served) {
 		s.failure = c.failed
 		c.status.PID = 0
 		s.stop()

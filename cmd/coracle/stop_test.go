@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/sharedfile"
+)
+
+// Whoever has the lock of a data directory has the processes of its cluster: a
+// command that does not get it ends none of them.
+func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("run directories need root")
+	}
+	rec := host.Record{Name: "test-" + strings.ToLower(t.Name())[:20], DataDir: t.TempDir()}
+	run := host.RunDir(rec.Name)
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = host.RemoveRun(run) })
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(cmd.Process.Kill(), cmd.Wait()) })
+	start, err := host.StartTime(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := processes.Process{Name: processes.ControlPlane, PID: cmd.Process.Pid, Start: start}
+	raw, err := json.Marshal(processes.Status{Processes: []processes.Process{p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(run, "processes.json"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := host.LockData(t.Context(), rec.DataDir, rec.Name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Tell(sharedfile.Holder{}) // of one that could not write who it is
+	var held *sharedfile.HeldError
+	if _, err := stopAndLock(t.Context(), rec); !errors.As(err, &held) {
+		t.Errorf("got %v, want that another process has the lock", err)
+	}
+	if !p.Running() {
+		t.Error("a process was ended without the lock")
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	got, err := stopAndLock(t.Context(), rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = got.Release() }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("with the lock the process is not ended")
+	}
+}
+
+// That a cluster has objects is recorded whether or not its kubeconfig can be
+// written.
+func TestServedIsRecordedByItself(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var rec host.Record
+	unwritable := errors.New("the kubeconfig is read-only")
+	keepRecord(ctx, &processes.Reporter{}, []func(*host.Record) error{
+		func(rec *host.Record) error { rec.Served = true; return nil },
+		func(*host.Record) error { cancel(); return unwritable },
+	}, func(change func(*host.Record) error) error { return change(&rec) })
+	if !rec.Served {
+		t.Error("the record does not say that the cluster has served")
+	}
+}
