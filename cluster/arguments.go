@@ -152,7 +152,7 @@ func clusterDNS(serviceCIDR string) ([]string, error) {
 	for _, s := range strings.Split(serviceCIDR, ",") {
 		_, r, err := net.ParseCIDR(s)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--service-cidr=%s: want a range such as 10.96.0.0/16, or two of different families", s)
 		}
 		ip, err := netutils.GetIndexedIP(r, 10)
 		if err != nil {

@@ -55,7 +55,8 @@ func clusterIn(t *testing.T, dir, name string) {
 	files(t, dir, "coracle.log", "coracle.log.1", "etcd/member/snap/db", "etcd/member/wal/0.wal", "pki/ca.crt", "pki/ca.key", "pki/.lock",
 		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l")
 	s := keptSettings(dir)
-	s.Name = name
+	own := DefaultsOf(name, s.Slot)
+	s.Name, s.NFTable, s.CgroupRoot = name, own.NFTable, own.Cgroup
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}

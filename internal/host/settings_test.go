@@ -54,11 +54,11 @@ func TestSettingsAreCompletedOnce(t *testing.T) {
 
 func TestSettingsThatAreNone(t *testing.T) {
 	for name, content := range map[string]string{
-		"damaged":                  "{",
-		"version 2":                `{"version":2}`,
+		"damaged":                        "{",
+		"version 2":                      `{"version":2}`,
 		"newer version (json: unknown f": `{"version":1,"colour":"red"}`,
-		"name: ../b":               `{"version":1,"name":"../b"}`,
-		"larger":                   strings.Repeat(" ", maxSettings+1),
+		"name: ../b":                     `{"version":1,"name":"../b"}`,
+		"larger":                         strings.Repeat(" ", maxSettings+1),
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(SettingsFile(dir), []byte(content), 0o600); err != nil {

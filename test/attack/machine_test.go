@@ -13,9 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coracle-io/coracle/internal/host"
 )
@@ -266,6 +271,125 @@ func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
 		}
 		if took := time.Since(began); took > 15*time.Second {
 			t.Errorf("%s took %v", command, took)
+		}
+	}
+}
+
+// TestAnotherUserPlantsACluster: settings that another user put into a directory
+// do not have root end or remove anything, nor run what they name.
+func TestAnotherUserPlantsACluster(t *testing.T) {
+	c := own(t, "--nodes=0")
+	settings, err := host.ReadSettings(c.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(c.dir, "planted")
+	settings.Name += "-p"
+	settings.NFTable, settings.CgroupRoot, settings.DataDir, settings.Bundle = "coracle-"+settings.Name, "/coracle-"+settings.Name, dir, dir
+	if err := errors.Join(os.Mkdir(dir, 0o700), settings.Write()); err != nil {
+		t.Fatal(err)
+	}
+	for what, plant := range map[string]error{
+		"his settings":  os.Chown(host.SettingsFile(dir), nobody, nobody),
+		"his directory": nil,
+	} {
+		if plant != nil {
+			t.Fatal(plant)
+		}
+		for _, command := range [][]string{{"down", "--yes", "--data-dir=" + dir}, {"up", "--name=" + settings.Name, "--data-dir=" + dir}} {
+			if out, err := c.coracle(command...); err == nil || !strings.Contains(out, "belongs to user 65534") {
+				t.Errorf("%s: %s: %v\n%s", what, command[0], err, out)
+			}
+		}
+		if err := errors.Join(os.Chown(host.SettingsFile(dir), 0, 0), os.Chown(dir, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := c.coracle("down", "--yes", "--data-dir="+dir); err == nil || !strings.Contains(out, "can be changed by other users") {
+		t.Errorf("a directory that is open: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(host.SettingsFile(dir)); err != nil {
+		t.Errorf("what was refused is gone: %v", err)
+	}
+}
+
+// TestAnotherUsersKubeconfigRunsPrograms: the kubeconfig of a user names a program
+// that gives his token; root, who asks how the cluster is, does not run it.
+func TestAnotherUsersKubeconfigRunsPrograms(t *testing.T) {
+	c := own(t, "--nodes=0")
+	ran, program := filepath.Join(c.dir, "ran"), filepath.Join(c.dir, "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(c.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AuthInfos[c.name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: program, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}}
+	if err := errors.Join(clientcmd.WriteToFile(*config, c.kubeconfig), os.Chown(c.kubeconfig, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"status", "up"} {
+		if out, err := c.coracle(command, "--name="+c.name); err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	if _, err := os.Stat(ran); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("root ran the program of another user (%v)", err)
+	}
+}
+
+// TestAnotherUserSwapsTheKubeconfigsDirectory: whoever owns the directory of a
+// kubeconfig puts a link in its place while root writes; nothing is written
+// where only root may.
+func TestAnotherUserSwapsTheKubeconfigsDirectory(t *testing.T) {
+	c := own(t, "--nodes=0")
+	home, secret := filepath.Join(c.dir, "home"), filepath.Join(c.dir, "secret")
+	kube, link := filepath.Join(home, ".kube"), filepath.Join(home, "link")
+	file := filepath.Join(kube, "config")
+	if err := errors.Join(
+		os.MkdirAll(kube, 0o755), os.Mkdir(secret, 0o700), os.Symlink(secret, link),
+		os.Chown(kube, nobody, nobody), os.Lchown(link, nobody, nobody), os.Chown(home, nobody, nobody),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"stop", "--name=" + c.name}, {"up", "--name=" + c.name, "--kubeconfig=" + file}} {
+		if out, err := c.coracle(command...); err != nil {
+			t.Fatalf("%s: %v\n%s", command[0], err, out)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		for ctx.Err() == nil {
+			_ = unix.Renameat2(unix.AT_FDCWD, kube, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+		}
+	})
+	const attempts = 20
+	for range attempts {
+		for _, dir := range []string{kube, link} { // the context is lost, so that it is written again
+			if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+				_ = os.Remove(filepath.Join(dir, "config"))
+			}
+		}
+		_, _ = c.coracle("up", "--name="+c.name) // it may well refuse
+	}
+	cancel()
+	swapping.Wait()
+	if left, err := os.ReadDir(secret); err != nil || len(left) > 0 {
+		t.Errorf("root wrote %v where only root may write, %v", left, err)
+	}
+	for _, dir := range []string{kube, link} {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {
+			t.Errorf("left beside the kubeconfig are %v, %v", left, err)
 		}
 	}
 }
