@@ -122,6 +122,20 @@ func Check(o Options) error {
 	return errors.Join(kubelet.Validate(), proxy.Validate(), o.checkBundle())
 }
 
+// CheckAddress reports that the machine has no address yet that members of the
+// cluster could reach the API server by: component.ErrNoAddress.
+func CheckAddress(o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	p := &ControlPlane{options: &o}
+	if err := p.parseArguments(); err != nil {
+		return err
+	}
+	_, err := p.api.Advertised()
+	return err
+}
+
 // checkBundle reports that the container runtime is not where it should be.
 func (o *Options) checkBundle() error {
 	if o.WithoutNode || o.ContainerRuntimeEndpoint != "" {

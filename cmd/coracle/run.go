@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/memory"
@@ -32,12 +33,12 @@ var errTold = errors.New("told")
 // process is it reads from the data directory.
 func runCommand() *cobra.Command {
 	var name, dataDir string
-	var first bool
+	var first, served bool
 	cmd := &cobra.Command{Use: processes.RunCommand, Hidden: true}
 	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
 		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			r := processes.NewReporter()
-			err := asked(runKept(cmd.Context(), r, dataDir, run))
+			err := asked(runKept(cmd.Context(), r, dataDir, served, run))
 			if err == nil {
 				return nil
 			}
@@ -48,6 +49,7 @@ func runCommand() *cobra.Command {
 		}}
 		one.Flags().StringVar(&name, "name", "", "name of the cluster")
 		one.Flags().StringVar(&dataDir, "data-dir", "", "its data directory")
+		one.Flags().BoolVar(&served, "served", false, "wait for a network address, which the cluster had before")
 		cmd.AddCommand(one)
 		return one
 	}
@@ -58,8 +60,9 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// runKept runs a part of the cluster in a data directory.
-func runKept(ctx context.Context, r *processes.Reporter, dataDir string, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
+// runKept runs a part of the cluster in a data directory. One that has served
+// before waits for the machine's network.
+func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served bool, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
 	settings, err := host.ReadSettings(dataDir)
 	if err != nil {
 		return err
@@ -73,7 +76,45 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, run fun
 		return err
 	}
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
+	if served {
+		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {
+			return err
+		}
+	}
 	return run(ctx, r, o)
+}
+
+// addressAgain is how often a machine without a network address is looked at.
+const addressAgain = time.Second
+
+// awaitAddress waits until the machine has an address, as early at boot or while
+// a cable is out, and tells meanwhile that it does. What else is wrong is for
+// whoever needs an address to say.
+func awaitAddress(ctx context.Context, r *processes.Reporter, check func() error) error {
+	for told := false; ; told = true {
+		err := check()
+		if !errors.Is(err, component.ErrNoAddress) {
+			return nil
+		}
+		if !told {
+			r.Send(waitsFor(err, time.Now()))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(addressAgain):
+		}
+	}
+}
+
+// waitsFor is the message of a process whose components wait for the network.
+func waitsFor(err error, now time.Time) processes.Message {
+	m := processes.Message{Stage: err.Error() + "; waiting for one"}
+	m.Components, _ = json.Marshal([]supervise.Component{{ // it has no value that JSON does not
+		Name: "network", Phase: supervise.Starting, Since: now,
+		Conditions: []supervise.Condition{{Name: "NoAddress", Message: err.Error(), Since: now}},
+	}})
+	return m
 }
 
 // openLog is where this process logs to: the cluster's log if that is what it

@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -87,5 +90,30 @@ func TestServedIsRecordedByItself(t *testing.T) {
 	}, func(change func(*host.Record) error) error { return change(&rec) })
 	if !rec.Served {
 		t.Error("the record does not say that the cluster has served")
+	}
+}
+
+// Before the network is there a cluster that has served waits, and says so.
+func TestAwaitAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := 3
+		began := time.Now()
+		if err := awaitAddress(t.Context(), &processes.Reporter{}, func() error {
+			if left--; left > 0 {
+				return fmt.Errorf("the node: %w", component.ErrNoAddress)
+			}
+			return nil
+		}); err != nil || time.Since(began) != 2*addressAgain {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := awaitAddress(ctx, &processes.Reporter{}, func() error { return component.ErrNoAddress }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("never: %v", err)
+		}
+	})
+	p := processes.Process{Name: processes.Node, PID: 1, Components: waitsFor(component.ErrNoAddress, time.Now()).Components}
+	if texts := troubles(p); len(texts) != 1 || !strings.Contains(texts[0], "no network address but loopback") {
+		t.Errorf("status says %q", texts)
 	}
 }

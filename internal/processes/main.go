@@ -66,6 +66,9 @@ func Main(args []string) int {
 	}
 	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Served: a.Served, Failed: strings.Fields(*failed)}
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
+	if a.Served {
+		which = append(which, "--served")
+	}
 	c.Processes = append(c.Processes, Spec{
 		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, Patience: controlPlanePatience,
 	})
