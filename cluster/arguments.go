@@ -123,7 +123,8 @@ func Check(o Options) error {
 }
 
 // CheckAddress reports that the machine has no address yet that members of the
-// cluster could reach the API server by: component.ErrNoAddress.
+// cluster could reach the API server by (component.ErrNoAddress), or that the
+// node of this machine has none to go by (component.ErrOtherAddress).
 func CheckAddress(o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -132,8 +133,11 @@ func CheckAddress(o Options) error {
 	if err := p.parseArguments(); err != nil {
 		return err
 	}
-	_, err := p.api.Advertised()
-	return err
+	if o.WithoutNode {
+		_, err := p.api.Advertised()
+		return err
+	}
+	return p.api.CheckNode(NodeDir(o.DataDir))
 }
 
 // checkBundle reports that the container runtime is not where it should be.

@@ -103,12 +103,12 @@ func TestAwaitAddress(t *testing.T) {
 				return fmt.Errorf("the node: %w", component.ErrNoAddress)
 			}
 			return nil
-		}); err != nil || time.Since(began) != 2*addressAgain {
+		}, component.ErrNoAddress); err != nil || time.Since(began) != 2*addressAgain {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := awaitAddress(ctx, &processes.Reporter{}, func() error { return component.ErrNoAddress }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := awaitAddress(ctx, &processes.Reporter{}, func() error { return component.ErrNoAddress }, component.ErrNoAddress); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("never: %v", err)
 		}
 	})

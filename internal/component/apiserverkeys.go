@@ -14,6 +14,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
@@ -162,6 +163,29 @@ func (f *APIServerFlags) KeepNode(keys *pki.Directory, dir, node string) error {
 			Authority: keys.Cluster(), Identity: identity, AuthorityFile: NodeAuthority,
 		}).Write(filepath.Join(dir, file)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// ErrOtherAddress says that a node's files lead to an address that the machine
+// had before; the API server writes them anew when it starts.
+var ErrOtherAddress = errors.New("the node's files are for another address of this machine")
+
+// CheckNode reports that the files of a node in dir, as KeepNode writes them, do
+// not lead to this server's address, or that it has none.
+func (f *APIServerFlags) CheckNode(dir string) error {
+	advertised, err := f.Advertised()
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(filepath.Join(dir, NodeKubelet))
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		if want := f.serverURL(advertised); cluster.Server != want {
+			return fmt.Errorf("%w (%s, now %s)", ErrOtherAddress, cluster.Server, want)
 		}
 	}
 	return nil
