@@ -12,13 +12,12 @@ import (
 // CRI does not use is switched off, which keeps the start near 10 ms.
 func (r *Runtime) render(restrictOOM bool) string {
 	c := r.config
-	state := filepath.Join(c.RunDir, "state")
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Written by coracle at every start; changes made here are lost.")
 	line("version = 4")
 	line("root = %s", quote(filepath.Join(c.DataDir, "root")))
-	line("state = %s", quote(state))
+	line("state = %s", quote(r.stateDir()))
 	line("imports = []")
 	line("disabled_plugins = [")
 	for _, plugin := range unusedPlugins {

@@ -2,7 +2,7 @@ package containerd
 
 import (
 	"context"
-	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,7 +217,7 @@ func TestContainersOutliveContainerdAndPurgeLeavesNothing(t *testing.T) {
 	// A crash of containerd itself is mended.
 	p, err := again.find()
 	if err != nil || p == nil {
-		t.Fatal("no pid file:", err)
+		t.Fatal("containerd is not found:", err)
 	}
 	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -240,9 +240,6 @@ func TestAdoptsTheContainerdOfAKilledProcess(t *testing.T) {
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(r.pidFile(), fmt.Appendln(nil, orphan.Process.Pid), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	stop := runUntilReady(t, r)
 	if p, err := r.find(); err != nil || p == nil || p.pid != orphan.Process.Pid {
 		t.Errorf("runs another containerd: %v", err)
@@ -251,4 +248,55 @@ func TestAdoptsTheContainerdOfAKilledProcess(t *testing.T) {
 	}
 	go func() { _ = orphan.Wait() }()
 	stop()
+}
+
+// Somebody removes the run directory, with the socket and the state of all
+// containers: containerd is back by itself, and what it has lost has ended.
+func TestLostRunDirectory(t *testing.T) {
+	r := testRuntime(t)
+	stop := runUntilReady(t, r)
+	startPod(t, r)
+	if err := unmountBelow(r.config.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(r.config.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for ctx := t.Context(); ; {
+		conn, err := net.Dial("unix", r.socket())
+		if err == nil {
+			_ = conn.Close()
+			shims, err := r.shims()
+			if err == nil && len(shims) == 0 && r.ask(ctx) == nil {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(r.LogFile())
+			t.Fatalf("containerd is not back: %v; log:\n%s", err, log)
+		}
+		<-again.C
+	}
+	for _, dir := range cgroupsBelow(t, r.config.CgroupRoot) {
+		if pids := cgroupProcesses(dir); len(pids) > 0 {
+			t.Errorf("processes %v of a lost container still run in %s", pids, dir)
+		}
+	}
+	stop()
+}
+
+// cgroupsBelow are the control groups of the test's pods.
+func cgroupsBelow(t *testing.T, root string) (dirs []string) {
+	t.Helper()
+	for _, pattern := range []string{"/*" + root + "/podu/*", root + "/podu/*"} {
+		found, err := filepath.Glob(cgroupMount + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, found...)
+	}
+	return dirs
 }

@@ -1,13 +1,11 @@
 package containerd
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -56,43 +54,39 @@ func (r *Runtime) start() (*process, error) {
 		_ = cmd.Wait()
 		close(p.gone)
 	}()
-	if err := os.WriteFile(r.pidFile(), []byte(strconv.Itoa(p.pid)+"\n"), 0o644); err != nil {
-		p.stop(stopPatience) // nobody would find it again
-		p.close()
-		return nil, err
-	}
 	return p, nil
 }
 
 // find returns the containerd that runs with our configuration file, started
-// by an earlier process, or nil.
+// by an earlier process, or nil. It is known by its command line: the files in
+// the run directory, a process id among them, are the first that others remove.
 func (r *Runtime) find() (*process, error) {
-	content, err := os.ReadFile(r.pidFile())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	own := func(pid int) bool {
+		args := commandLine(pid)
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile())
 	}
+	pids, err := processes(own)
 	if err != nil {
 		return nil, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil || pid <= 1 {
-		return nil, nil
+	for _, pid := range pids {
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		// Only now that the pidfd holds the process is what it runs final.
+		if !own(pid) {
+			_ = unix.Close(pidfd)
+			continue
+		}
+		p := &process{pid: pid, pidfd: pidfd, gone: make(chan struct{})}
+		go func() {
+			waitGone(pidfd)
+			close(p.gone)
+		}()
+		return p, nil
 	}
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, nil
-	}
-	// Only now that the pidfd holds the process is what it runs final.
-	if args := commandLine(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" || !slices.Contains(args, r.configFile()) {
-		_ = unix.Close(pidfd)
-		return nil, nil
-	}
-	p := &process{pid: pid, pidfd: pidfd, gone: make(chan struct{})}
-	go func() {
-		waitGone(pidfd)
-		close(p.gone)
-	}()
-	return p, nil
+	return nil, nil
 }
 
 // stop ends the process, kindly at first, and returns when it is gone.

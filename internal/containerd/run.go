@@ -58,6 +58,12 @@ func (r *Runtime) Run(ctx context.Context) error {
 	for {
 		started := time.Now()
 		if current == nil {
+			if _, err := r.prepare(); err != nil { // again: others may have removed the run directory
+				return err
+			}
+			if err := r.killStrays(ctx); err != nil {
+				return err
+			}
 			if current, err = r.start(); err != nil {
 				return err
 			}
@@ -70,17 +76,25 @@ func (r *Runtime) Run(ctx context.Context) error {
 				r.answered.Do(func() { close(r.ready) })
 			}
 			announced = true
+			if err := r.killStrays(ctx); err != nil {
+				log.Error(err, "Containers that containerd does not know are not ended")
+			}
 		}
+		watched, endWatch := context.WithCancel(ctx)
 		select {
 		case <-ctx.Done():
+			endWatch()
 			current.stop(stopPatience)
 			current.close()
-			_ = os.Remove(r.pidFile())
 			return nil
 		case <-current.gone:
-			current.close()
-			current = nil
+		case <-r.socketLost(watched):
+			log.Error(nil, "containerd's socket is gone; starting containerd again", "socket", r.socket())
+			current.stop(stopPatience)
 		}
+		endWatch()
+		current.close()
+		current = nil
 		if time.Since(started) > stableAfter {
 			backoff = firstBackoff
 		}
@@ -94,6 +108,31 @@ func (r *Runtime) Run(ctx context.Context) error {
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// socketPeriod is how often containerd's socket is looked for.
+const socketPeriod = time.Second
+
+// socketLost returns a channel that is closed when the socket has been removed:
+// nobody can reach containerd any more then.
+func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
+	lost := make(chan struct{})
+	supervise.Go(ctx, func() {
+		ticker := time.NewTicker(socketPeriod)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if _, err := os.Lstat(r.socket()); errors.Is(err, os.ErrNotExist) {
+				close(lost)
+				return
+			}
+		}
+	})
+	return lost
 }
 
 // boundLog keeps containerd's log from growing without end until ctx ends.
