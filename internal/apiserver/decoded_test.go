@@ -18,9 +18,9 @@ import (
 // memory for that, in whatever form it comes; one that is large in itself is
 // served.
 func TestBodiesThatAreDecodedToMuch(t *testing.T) {
-	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Memory = memory.NewGuard(400 << 20) })
-	const many = 150_000 // whose elements are counted twice in YAML and protobuf
-	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, many/2)}}
+	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Memory = memory.NewGuard(200 << 20) })
+	const many = 150_000 // elements, as the server counts them: those of YAML twice, of protobuf many times
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, many/8)}}
 	raw, err := pod.Marshal()
 	if err != nil {
 		t.Fatal(err)
