@@ -93,3 +93,23 @@ func BenchmarkPatch(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkUpdate(b *testing.B) {
+	h := benchServer(b, 1)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		body := bytes.Replace(fmt.Appendf(nil, benchPod, "pod-000000"), []byte(`"tier":"front"`), fmt.Appendf(nil, `"tier":"%d"`, i), 1)
+		serve(b, h, http.StatusOK, "PUT", podsPath+"/pod-000000", body)
+	}
+}
+
+func BenchmarkDelete(b *testing.B) {
+	h := apiservertest.Start(b).Handler()
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		serve(b, h, http.StatusCreated, "POST", mapsPath, []byte(configMap("x", "}")))
+		b.StartTimer()
+		serve(b, h, http.StatusOK, "DELETE", mapsPath+"/x", nil)
+	}
+}
