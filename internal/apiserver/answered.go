@@ -42,13 +42,13 @@ func (q *request) finish() {
 	if reason != nil {
 		q.panicked(reason)
 	}
-	if log := klog.FromContext(q.ctx).V(3); log.Enabled() {
+	if log := klog.FromContext(q.Context).V(3); log.Enabled() {
 		name := ""
-		if q.user != nil {
-			name = q.user.GetName()
+		if q.User != nil {
+			name = q.User.GetName()
 		}
-		about := []any{"verb", q.info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.now), "user", name, "userAgent", q.http.UserAgent()}
-		if flow := &q.turn.flow; flow.Schema() != "" {
+		about := []any{"verb", q.Info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.Now), "user", name, "userAgent", q.http.UserAgent()}
+		if flow := &q.seat.flow; flow.Schema() != "" {
 			about = append(about, "apf_fs", flow.Schema(), "apf_pl", flow.Level(), "apf_iseats", flow.Seats(), "apf_queued", flow.Waited)
 		}
 		log.Info("HTTP", about...)
@@ -75,7 +75,7 @@ func (q *request) panicked(reason any) {
 		return
 	}
 	q.server.Metrics.Requests.Panicked(counted)
-	klog.FromContext(q.ctx).Error(fmt.Errorf("%v", reason), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI,
+	klog.FromContext(q.Context).Error(fmt.Errorf("%v", reason), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI,
 		"auditID", q.w.Header().Get("Audit-Id"), "stack", string(debug.Stack()))
 	if q.cut = q.code != 0; !q.cut {
 		q.code = http.StatusInternalServerError
@@ -85,25 +85,25 @@ func (q *request) panicked(reason any) {
 
 func (q *request) answered() Answered {
 	a := Answered{
-		Info: &q.info, Started: q.now, Code: q.code, Size: q.size, Read: q.received, Dropped: q.dropped,
-		Known:  q.endpoint != nil && (q.info.Subresource == "" || q.sub != nil),
+		Info: &q.Info, Started: q.Now, Code: q.code, Size: q.size, Read: q.body.received, Dropped: q.dropped,
+		Known:  q.Endpoint != nil && (q.Info.Subresource == "" || q.Subresource != nil),
 		DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun="),
-		Apply:  q.info.Verb == "patch" && q.applies(),
+		Apply:  q.Info.Verb == "patch" && applies(q.http),
 	}
-	a.Elsewhere = q.turn.flow.Waited
-	if q.webhooks != nil {
-		a.Elsewhere += q.webhooks.MutatingWebhookTracker.GetLatency() + q.webhooks.ValidatingWebhookTracker.GetLatency()
+	a.Elsewhere = q.seat.flow.Waited
+	if q.WebhookLatency != nil {
+		a.Elsewhere += q.WebhookLatency.MutatingWebhookTracker.GetLatency() + q.WebhookLatency.ValidatingWebhookTracker.GetLatency()
 	}
-	if a.Known && q.endpoint.version.Deprecated != "" {
+	if a.Known && q.Endpoint.Version.Deprecated != "" {
 		a.Deprecated = true
-		_, after, _ := strings.Cut(q.endpoint.version.Deprecated, "unavailable in v")
+		_, after, _ := strings.Cut(q.Endpoint.Version.Deprecated, "unavailable in v")
 		a.Removed, _, _ = strings.Cut(after, "+")
 	}
 	return a
 }
 
 // applies says that a patch is one that applies.
-func (q *request) applies() bool {
-	contentType := q.http.Header["Content-Type"]
+func applies(r *http.Request) bool {
+	contentType := r.Header["Content-Type"]
 	return len(contentType) > 0 && strings.HasPrefix(contentType[0], "application/apply-patch+")
 }

@@ -1,22 +1,20 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
-	"github.com/coracle-io/coracle/internal/apiserver/codec"
 )
 
 // beginAudit starts the record of the request.
 func (q *request) beginAudit(id string, longRunning bool) {
-	q.ctx, q.audit = q.server.Audit.Begin(q.ctx, &q.info, id, q.now, longRunning)
-	q.http = q.http.WithContext(q.ctx)
+	q.Context, q.audit = q.server.Audit.Begin(q.Context, &q.Info, id, q.Now, longRunning)
+	q.http = q.http.WithContext(q.Context)
 }
 
 // refused answers a request that goes no further before it is known whose it
@@ -25,7 +23,9 @@ func (q *request) refused(err error) error {
 	if q.audit == nil {
 		return err
 	}
-	q.through(func(w http.ResponseWriter, next http.HandlerFunc) { q.audit.Refuse(w, q.http.WithContext(q.ctx), next) },
+	q.through(func(w http.ResponseWriter, next http.HandlerFunc) {
+		q.audit.Refuse(w, q.http.WithContext(q.Context), next)
+	},
 		func() error { return err })
 	return nil
 }
@@ -33,7 +33,7 @@ func (q *request) refused(err error) error {
 // audited passes the request of a known user through the other stages and
 // records what they do.
 func (q *request) audited(next func() error) error {
-	r := q.http.WithContext(apirequest.WithUser(q.ctx, q.user))
+	r := q.http.WithContext(apirequest.WithUser(q.Context, q.User))
 	q.through(func(w http.ResponseWriter, next http.HandlerFunc) { q.audit.Serve(w, r, next) }, next)
 	return nil
 }
@@ -54,30 +54,21 @@ func (q *request) through(record func(http.ResponseWriter, http.HandlerFunc), an
 }
 
 // recordDecision notes in the record what was decided and why.
-func (q *request) recordDecision(decision authorizer.Decision, reason string, err error) {
+func recordDecision(ctx context.Context, decision authorizer.Decision, reason string, err error) {
 	const decisionKey, reasonKey = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 	switch {
 	case decision == authorizer.DecisionAllow:
-		audit.AddAuditAnnotations(q.ctx, decisionKey, "allow", reasonKey, reason)
+		audit.AddAuditAnnotations(ctx, decisionKey, "allow", reasonKey, reason)
 	case err != nil:
-		audit.AddAuditAnnotation(q.ctx, reasonKey, "internal error")
+		audit.AddAuditAnnotation(ctx, reasonKey, "internal error")
 	default:
-		audit.AddAuditAnnotations(q.ctx, decisionKey, "forbid", reasonKey, reason)
+		audit.AddAuditAnnotations(ctx, decisionKey, "forbid", reasonKey, reason)
 	}
 }
 
 // recordBody notes in the record an object that the client sent.
-func (q *request) recordBody(obj runtime.Object, kind schema.GroupVersionKind) {
+func (q operation) recordBody(obj runtime.Object, kind schema.GroupVersionKind) {
 	if q.audit != nil {
-		q.audit.Object(q.ctx, obj, kind, q.endpoint.gvr(), q.info.Subresource)
-	}
-}
-
-// recordAnswer notes in the record an answer that is not stored.
-func (q *request) recordAnswer(obj runtime.Object) {
-	if status, ok := obj.(*metav1.Status); ok {
-		q.audit.Status(status)
-	} else if q.audit.Responses() {
-		q.audit.Response(codec.Encode(obj, codec.JSON))
+		q.audit.Object(q.Context, obj, kind, q.Endpoint.GVR(), q.Info.Subresource)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // authenticate finds out who sent the request. A user in the request's
 // context was put there inside the process and is trusted.
 func (q *request) authenticate() error {
-	if u, ok := apirequest.UserFrom(q.ctx); ok {
-		q.user = u
+	if u, ok := apirequest.UserFrom(q.Context); ok {
+		q.User = u
 		return nil
 	}
 	r := q.http
@@ -34,17 +34,17 @@ func (q *request) authenticate() error {
 		result := metrics.Failure
 		if err != nil {
 			result = metrics.Failed
-			klog.FromContext(q.ctx).V(2).Info("Unable to authenticate the request", "err", err.Error())
+			klog.FromContext(q.Context).V(2).Info("Unable to authenticate the request", "err", err.Error())
 		}
 		q.authenticated(result, "")
 		q.closeUnauthenticated()
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	q.user = response.User
-	q.authenticated(metrics.Success, q.user.GetName())
-	if q.user.GetName() == user.Anonymous {
+	q.User = response.User
+	q.authenticated(metrics.Success, q.User.GetName())
+	if q.User.GetName() == user.Anonymous {
 		q.closeUnauthenticated()
-	} else if !httpserver.Known(r.Context(), q.user) {
+	} else if !httpserver.Known(r.Context(), q.User) {
 		q.w.Header().Set("Connection", "close")
 		return apierrors.NewTooManyRequests(httpserver.TooMany, 1)
 	}
@@ -54,7 +54,7 @@ func (q *request) authenticate() error {
 
 // authenticated counts the attempt, which began with the request.
 func (q *request) authenticated(result, name string) {
-	q.recognised = q.server.Clock.Since(q.now)
+	q.recognised = q.server.Clock.Since(q.Now)
 	q.server.Metrics.Access.Authenticated(result, name, q.recognised)
 }
 

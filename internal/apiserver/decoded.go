@@ -94,11 +94,11 @@ func errDecodedTooLarge() error {
 }
 
 // decodedUse is how many bytes a body takes until its object is stored.
-func (q *request) decodedUse() int64 {
-	use := int64(len(q.body)) * decodedCost
-	n := elementsOf(q.body, q.http.Header.Get("Content-Type"))
-	if n < fewElements || q.endpoint == nil || q.endpoint.version.New == nil {
+func (q operation) decodedUse() int64 {
+	use := int64(len(q.body.data)) * decodedCost
+	n := elementsOf(q.body.data, q.http.Header.Get("Content-Type"))
+	if n < fewElements || q.Endpoint == nil || q.Endpoint.Version.New == nil {
 		return use
 	}
-	return max(use, int64(n)*largestElement(q.endpoint.version.New())*elementCopies)
+	return max(use, int64(n)*largestElement(q.Endpoint.Version.New())*elementCopies)
 }

@@ -16,13 +16,13 @@ func (q *request) delegate(gv schema.GroupVersion) bool {
 	if h == nil {
 		return false
 	}
-	ctx, cancel := context.WithCancel(q.ctx)
+	ctx, cancel := context.WithCancel(q.Context)
 	defer cancel()
 	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
 	defer unhook()
-	q.ctx = ctx
-	if q.info.Verb == "watch" {
-		q.leave() // the other server does the work
+	q.Context = ctx
+	if q.Info.Verb == "watch" {
+		q.seat.leave() // the other server does the work
 	}
 	q.handOver(h)
 	return true

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -24,7 +24,7 @@ func (q *request) serveOther() error {
 	case q.delegate(groupVersionOf(path)):
 	case q.server.discovery.Serves(path):
 		if q.http.Method != http.MethodGet {
-			return errMethodNotAllowed()
+			return status.MethodNotAllowed()
 		}
 		q.handOver(q.server.discovery)
 	case path == "/" || path == "/index.html":
@@ -69,30 +69,31 @@ func (s *Server) handlerFor(path string) http.Handler {
 	return nil
 }
 
-// errUnknownPath is answered as net/http does, not with a Status.
-var errUnknownPath = errors.New("404 page not found")
-
 // serveResource finds the endpoint and calls its verb.
 func (q *request) serveResource() error {
-	table := q.server.routes.Load()
-	gv := schema.GroupVersion{Group: q.info.APIGroup, Version: q.info.APIVersion}
+	table := q.Registry.Routes()
+	gv := schema.GroupVersion{Group: q.Info.APIGroup, Version: q.Info.APIVersion}
 	if q.delegate(gv) {
 		return nil
 	}
-	q.endpoint = table.find(gv, q.info.Resource)
-	if q.endpoint == nil || !inScope(q.endpoint.resource, &q.info) {
-		if table.serves(gv) {
-			return errNoSuchResource()
+	q.Endpoint = table.Find(gv, q.Info.Resource)
+	if q.Endpoint == nil || !inScope(q.Endpoint.Resource, &q.Info) {
+		if table.Serves(gv) {
+			return status.NoSuchResource()
 		}
 		return errUnknownPath
 	}
-	if q.endpoint.version.Deprecated != "" {
-		q.warnings.AddWarning("", q.endpoint.version.Deprecated)
+	if q.Endpoint.Version.Deprecated != "" {
+		q.warnings.AddWarning("", q.Endpoint.Version.Deprecated)
 	}
-	if q.info.Subresource != "" {
-		return q.serveSubresource()
+	q.UserAgent = q.http.UserAgent()
+	switch {
+	case q.Info.Subresource != "":
+		return action{operation{q}}.serveSubresource()
+	case q.Endpoint.Kind == nil:
+		return action{operation{q}}.serveVirtual()
 	}
-	return q.serveVerb()
+	return operation{q}.serveVerb()
 }
 
 // inScope says whether the path has a namespace where the resource has one. That
@@ -111,50 +112,4 @@ func inScope(r *resource.Resource, info *apirequest.RequestInfo) bool {
 // a namespace: in all of them.
 func namespaceOptional(info *apirequest.RequestInfo) bool {
 	return info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" && info.Name == ""
-}
-
-func (q *request) serveVerb() error {
-	if q.endpoint.kind == nil {
-		return q.serveVirtual()
-	}
-	verb := q.info.Verb
-	if !q.endpoint.allows(verb) || !q.fits() {
-		return errMethodNotAllowed()
-	}
-	switch verb {
-	case "get":
-		return q.get()
-	case "list":
-		return q.list()
-	case "watch":
-		return q.watch()
-	case "create":
-		return q.create()
-	case "update":
-		return q.update()
-	case "patch":
-		return q.patch()
-	case "delete":
-		return q.delete()
-	case "deletecollection":
-		return q.deleteCollection()
-	}
-	return errMethodNotAllowed()
-}
-
-// fits says whether the path is one for the verb: of an object, a collection
-// or a collection in a namespace. HEAD is for custom resources alone.
-func (q *request) fits() bool {
-	if q.http.Method == http.MethodHead && q.endpoint.fields != nil {
-		return false
-	}
-	switch q.info.Verb {
-	case "create":
-		return q.info.Name == ""
-	case "update", "patch":
-		return q.info.Name != ""
-	case "deletecollection":
-		return !q.endpoint.resource.Namespaced || q.info.Namespace != ""
-	}
-	return true
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/memory"
 )
 
@@ -33,7 +34,7 @@ const (
 
 // encodings are what entries keep for a version in a form.
 type encodings struct {
-	endpoint *endpoint
+	endpoint *registry.Endpoint
 	media    codec.Media
 	partial  bool
 }
@@ -41,9 +42,12 @@ type encodings struct {
 // reserve asks for what the request is about to use. It is given back as the
 // answer goes out.
 func (q *request) reserve(need memory.Need) error {
-	trusted := q.critical()
-	if !trusted && !q.privileged() {
-		need.Tenant = q.tenant()
+	if need == (memory.Need{}) {
+		return nil
+	}
+	trusted := isCritical(q.sender)
+	if !trusted && !isPrivileged(q.sender) {
+		need.Tenant = tenant(q.sender)
 	}
 	held, ok := q.server.Memory.Reserve(need, q.server.Clock.Now())
 	if !ok && !trusted {
@@ -53,56 +57,56 @@ func (q *request) reserve(need memory.Need) error {
 	return nil
 }
 
-// reserveList asks for what a list of a page takes.
-func (q *request) reserveList(p *page, o codec.Output) error {
-	stored := q.storedBytes(p)
+// listNeed is what a list of a page takes; nothing if that is little.
+func listNeed(e *registry.Endpoint, p *registry.Page, o codec.Output) memory.Need {
+	stored := storedBytes(e, p)
 	if stored*encodedCost < largeUse {
-		return nil
+		return memory.Need{}
 	}
 	encoded := stored * encodedCost
-	need := memory.Need{Own: int64(len(p.entries)) * entryCost}
+	need := memory.Need{Own: int64(len(p.Entries)) * entryCost}
 	if o.Convert.Kind == "Table" || o.Media == codec.YAML || !o.Plain() {
 		need.Own += 2 * encoded // it is put together as a whole
 	} else {
 		// Listing a part of them makes only these encodings, but what others
 		// list at the same time is a part of the same.
-		need.Shared = q.endpoint.kind.Stored() * encodedCost
-		need.Key = encodings{q.endpoint, o.Media, o.Convert.Kind != ""}
+		need.Shared = e.Kind.Stored() * encodedCost
+		need.Key = encodings{e, o.Media, o.Convert.Kind != ""}
 		if need.Shared > 2*encoded {
 			need.Own, need.Shared = need.Own+encoded, 0
 		}
 	}
-	return q.reserve(need)
+	return need
 }
 
-// reserveInitial asks for what sending everything there is takes.
-func (q *request) reserveInitial(o codec.Output) error {
-	encoded := q.endpoint.kind.Stored() * encodedCost
+// initialNeed is what sending everything there is takes.
+func initialNeed(e *registry.Endpoint, o codec.Output) memory.Need {
+	encoded := e.Kind.Stored() * encodedCost
 	if encoded < largeUse {
-		return nil
+		return memory.Need{}
 	}
-	return q.reserve(memory.Need{Own: batchSize, Shared: encoded, Key: encodings{q.endpoint, o.Media, o.Convert.Kind != ""}})
+	return memory.Need{Own: batchSize, Shared: encoded, Key: encodings{e, o.Media, o.Convert.Kind != ""}}
 }
 
 // storedBytes is about how much the objects of a page take in the store.
-func (q *request) storedBytes(p *page) int64 {
+func storedBytes(e *registry.Endpoint, p *registry.Page) int64 {
 	const exactly = 1000 // objects whose sizes are looked at one by one
-	if n := len(p.entries); n > exactly {
-		return q.endpoint.kind.Stored() / int64(max(q.endpoint.kind.Snapshot().Len(), 1)) * int64(n)
+	if n := len(p.Entries); n > exactly {
+		return e.Kind.Stored() / int64(max(e.Kind.Snapshot().Len(), 1)) * int64(n)
 	}
 	sum := 0
-	for _, e := range p.entries {
+	for _, e := range p.Entries {
 		sum += e.StoredSize()
 	}
 	return int64(sum)
 }
 
 // reserveBody asks for what decoding the body takes.
-func (q *request) reserveBody() error {
-	if len(q.body) == 0 || q.http.Method == http.MethodDelete {
+func (q operation) reserveBody() error {
+	if len(q.body.data) == 0 || q.http.Method == http.MethodDelete {
 		return nil
 	}
-	if q.endpoint != nil && q.endpoint.kind != nil && q.server.Memory.Full(q.now) && !q.privileged() && !q.critical() {
+	if q.Endpoint != nil && q.Endpoint.Kind != nil && q.server.Memory.Full(q.Now) && !isPrivileged(q.sender) && !isCritical(q.sender) {
 		return q.outOfMemory()
 	}
 	use := q.decodedUse()
@@ -121,10 +125,10 @@ func (q *request) outOfMemory() error {
 	return apierrors.NewTooManyRequests("there is not enough memory for this request now, please try again later or ask for less at a time", 1)
 }
 
-// critical says that the cluster depends on the request: it comes from one of
+// isCritical says that the cluster depends on a user's requests: it is one of
 // its components.
-func (q *request) critical() bool {
-	name := q.sender.GetName()
+func isCritical(u user.Info) bool {
+	name := u.GetName()
 	if after, ok := strings.CutPrefix(name, "system:"); ok {
 		account, isAccount := strings.CutPrefix(after, "serviceaccount:")
 		return !isAccount && name != user.Anonymous || strings.HasPrefix(account, "kube-system:")
@@ -132,7 +136,7 @@ func (q *request) critical() bool {
 	return false
 }
 
-// privileged says that who sent the request may do everything.
-func (q *request) privileged() bool {
-	return slices.Contains(q.sender.GetGroups(), user.SystemPrivilegedGroup)
+// isPrivileged says that a user may do everything.
+func isPrivileged(u user.Info) bool {
+	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -14,48 +13,27 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/compute"
-	"github.com/coracle-io/coracle/internal/memory"
-	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// request is one request on its way through the stages.
+// request is one request on its way through the stages. It is the registry's
+// request besides what HTTP adds.
 type request struct {
+	registry.Request // Context is bounded by the request's timeout
+	response
+
 	server *Server
-	w      http.ResponseWriter
-	wire   http.ResponseWriter // w as the connection gave it
-	http   *http.Request
-	ctx    context.Context // bounded by the request's timeout
-	info   apirequest.RequestInfo
-	user   user.Info
-	sender user.Info // user, unless he acts as somebody else
-	now    time.Time
-
-	turn      turn
-	computing *compute.Turn // of a large request; nil for others
-	held      memory.Held   // promised for what is large
-
-	endpoint *endpoint
-	sub      *resource.Subresource // nil for the object itself
-
-	parsed   url.Values
-	warnings warnings
-	code     int           // of the answer; 0 as long as there is none
-	size     int           // of the answer's body
-	body     []byte        // what was received of the request's body
-	rest     io.ReadCloser // of a body that is too large for a verb; nil for none
-	received int           // bytes of the request's body
-	dropped  bool
-	cut      bool           // a panic came after the beginning of the answer
-	audit    *audit.Request // nil unless requests are recorded
-	// recognised is when, after now, the sender was known.
+	sender user.Info  // User, unless he acts as somebody else
+	parsed url.Values // the query; nil as long as nobody asked for it
+	body   requestBody
+	cut    bool           // a panic came after the beginning of the answer
+	audit  *audit.Request // nil unless requests are recorded
+	// recognised is when, after Now, the sender was known.
 	recognised time.Duration
-	// webhooks is how long users' webhooks took; nil if there are none.
-	webhooks *apirequest.LatencyTrackers
 }
 
 // query is the parsed query; it is parsed at most once.
@@ -68,7 +46,12 @@ func (q *request) query() url.Values {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &request{server: s, w: w, wire: w, http: r, ctx: r.Context(), now: s.Clock.Now()}
+	q := &request{
+		Request:  registry.Request{Registry: s.registry, Context: r.Context(), Now: s.Clock.Now()},
+		response: response{w: w, wire: w, http: r, seat: seat{server: s}},
+		server:   s,
+	}
+	q.Warnings = &q.warnings
 	defer q.finish()
 	growStackToAuthenticate(0)
 	header := w.Header()
@@ -123,11 +106,11 @@ func auditID(r *http.Request) string {
 
 func (q *request) run(id string) error {
 	info, err := parseInfo(q.http, q.query)
-	q.info = info
+	q.Info = info
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	longRunning := isLongRunning(&q.info)
+	longRunning := isLongRunning(&q.Info)
 	if q.server.Audit != nil {
 		q.beginAudit(id, longRunning)
 	}
@@ -149,29 +132,29 @@ func (q *request) run(id string) error {
 
 // serve passes the request of a known user through the other stages.
 func (q *request) serve(longRunning bool) error {
-	q.sender = q.user
+	q.sender = q.User
 	if err := q.impersonate(); err != nil {
 		return err
 	}
 	if longRunning {
-		defer q.server.beginLongRunning(&q.info)()
-	} else if q.sendsBody() {
+		defer q.server.beginLongRunning(&q.Info)()
+	} else if sendsBody(q.http) {
 		return q.serveBody()
 	}
 	if isMutating(q.http.Method) {
 		growStack(0)
 	}
-	if !longRunning || q.info.Verb == "watch" {
-		if err := q.enter(q.now.Add(q.recognised)); err != nil {
+	if !longRunning || q.Info.Verb == "watch" {
+		if err := q.seat.enter(q, q.Now.Add(q.recognised)); err != nil {
 			return err
 		}
-		defer q.leave()
+		defer q.seat.leave()
 	}
 	if err := q.authorize(); err != nil {
 		return err
 	}
 	if longRunning {
-		q.unhurried()
+		httpserver.Unhurried(q.wire) // the client may send and read for as long as it lasts
 		done, ok := q.beginOnward()
 		if !ok {
 			return q.drop()
@@ -184,10 +167,10 @@ func (q *request) serve(longRunning bool) error {
 // beginOnward takes a place for a request that lasts and is passed on to a
 // node, a pod, a service or another server. done gives it back.
 func (q *request) beginOnward() (done func(), ok bool) {
-	if q.info.Verb == "watch" && !q.isElsewhere() {
+	if q.Info.Verb == "watch" && !q.isElsewhere() {
 		return func() {}, true
 	}
-	return q.server.onward.Begin(q.user)
+	return q.server.onward.Begin(q.User)
 }
 
 // serveBody serves a request that sends a body.
@@ -196,40 +179,40 @@ func (q *request) serveBody() error {
 		return err
 	}
 	var cut context.CancelFunc
-	q.ctx, cut = context.WithCancel(q.ctx)
+	q.Context, cut = context.WithCancel(q.Context)
 	defer cut()
-	body := q.server.intake.Begin(q.tenant(), q.rank(), cut)
+	body := q.server.intake.Begin(tenant(q.sender), rank(q.sender), cut)
 	defer body.Release()
 	if err := q.receive(body); err != nil {
 		return err
 	}
 	growStack(0)
-	large := q.isLarge()
-	if large {
-		if err := q.enterLarge(); err != nil {
-			return err
-		}
+	large := q.body.isLarge(q.http) && !isPrivileged(q.sender) && !q.isElsewhere()
+	if large && !q.seat.enterLarge(q.Context, tenant(q.sender)) {
+		return q.drop()
 	}
-	defer q.leave()
-	if err := q.enter(q.server.Clock.Now()); err != nil {
+	defer q.seat.leave()
+	if err := q.seat.enter(q, q.server.Clock.Now()); err != nil {
 		return err
 	}
 	if !body.Served() {
 		return q.drop()
 	}
 	if large {
-		done, err := q.compute()
+		turn, err := q.server.processors.Enter(q.Context, tenant(q.sender))
 		if err != nil {
 			return err
 		}
-		defer done()
+		defer turn.Leave() // which the verb pauses where it waits for something else
+		q.computing = turn
+		q.Context = compute.With(q.Context, turn)
 	}
 	return q.answer()
 }
 
 // answer does what the request asks for.
 func (q *request) answer() error {
-	if q.info.IsResourceRequest {
+	if q.Info.IsResourceRequest {
 		return q.serveResource()
 	}
 	return q.serveOther()
@@ -251,20 +234,6 @@ func (q *request) limitTime() (context.CancelFunc, error) {
 		}
 	}
 	var cancel context.CancelFunc
-	q.ctx, cancel = context.WithTimeout(q.ctx, timeout)
+	q.Context, cancel = context.WithTimeout(q.Context, timeout)
 	return cancel, nil
-}
-
-// admissionContext carries what admission plugins look for in a context.
-func (q *request) admissionContext() context.Context {
-	ctx := apirequest.WithRequestInfo(q.ctx, &q.info)
-	ctx = apirequest.WithUser(ctx, q.user)
-	ctx = apirequest.WithNamespace(ctx, q.info.Namespace)
-	if q.server.callsWebhooks() {
-		if q.audit == nil {
-			ctx = apirequest.WithLatencyTrackers(ctx)
-		}
-		q.webhooks, _ = apirequest.LatencyTrackersFrom(ctx)
-	}
-	return warning.WithWarningRecorder(ctx, &q.warnings)
 }

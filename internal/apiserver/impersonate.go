@@ -9,11 +9,11 @@ func (q *request) impersonate() error {
 	if err != nil || wanted == nil {
 		return err
 	}
-	identity, err := q.server.impersonation.Check(q.ctx, wanted, q.attributes())
+	identity, err := q.server.impersonation.Check(q.Context, wanted, q.Attributes())
 	if err != nil {
 		return err
 	}
-	q.user = identity.User
+	q.User = identity.User
 	q.audit.Impersonated(identity)
 	return nil
 }

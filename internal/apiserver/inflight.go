@@ -1,18 +1,20 @@
 package apiserver
 
 import (
-	"errors"
+	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -23,90 +25,94 @@ type inFlight struct {
 	current atomic.Int64
 }
 
-// turn is a request's place among those that are being served.
-type turn struct {
-	held  atomic.Bool      // there is something to give back
-	class *inFlight        // nil outside
-	large *compute.Turn    // among the large requests under way; nil for others
-	flow  fairness.Request // with priority and fairness
+// seat is a request's place among those that are being served.
+type seat struct {
+	server *Server
+	held   atomic.Bool      // there is something to give back
+	class  *inFlight        // nil outside
+	large  *compute.Turn    // among the large requests under way; nil for others
+	flow   fairness.Request // with priority and fairness
 }
-
-// errTooManyRequests is answered as upstream does, not with a Status.
-var errTooManyRequests = errors.New("Too many requests, please try again later.") //nolint:staticcheck // upstream's sentence
 
 // enter lets the request be served now or, with priority and fairness, when
 // its turn has come. The request must leave when it has been served. A watch
-// leaves as soon as it has begun; other long-running requests need no turn.
+// leaves as soon as it has begun; other long-running requests need no seat.
 // arrived is since when the request could be served.
-func (q *request) enter(arrived time.Time) error {
-	class := &q.server.reading
+func (s *seat) enter(q *request, arrived time.Time) error {
+	class := &s.server.reading
 	if isMutating(q.http.Method) {
-		class = &q.server.mutating
+		class = &s.server.mutating
 	}
-	if q.server.Fairness != nil {
-		return q.enterFairly(class, arrived)
+	if s.server.Fairness != nil {
+		return s.enterFairly(q, class, arrived)
 	}
-	if q.info.Verb == "watch" {
+	if q.Info.Verb == "watch" {
 		return nil
 	}
-	if n := class.current.Add(1); class.limit >= 0 && n > class.limit && !slices.Contains(q.user.GetGroups(), user.SystemPrivilegedGroup) {
+	if n := class.current.Add(1); class.limit >= 0 && n > class.limit && !slices.Contains(q.User.GetGroups(), user.SystemPrivilegedGroup) {
 		class.current.Add(-1)
 		return q.drop()
 	}
-	q.turn.class = class
-	q.turn.held.Store(true)
+	s.class = class
+	s.held.Store(true)
 	return nil
 }
 
-func (q *request) enterFairly(class *inFlight, arrived time.Time) error {
-	flow := &q.turn.flow
-	ok := q.server.Fairness.Begin(q.ctx, flow, q.user, &q.info, q.visits(), arrived)
+func (s *seat) enterFairly(q *request, class *inFlight, arrived time.Time) error {
+	flow := &s.flow
+	ok := s.server.Fairness.Begin(q.Context, flow, q.User, &q.Info, visits(q.Registry.Routes(), &q.Info, q.query), arrived)
 	header := q.w.Header()
 	header["X-Kubernetes-Pf-Flowschema-Uid"], header["X-Kubernetes-Pf-Prioritylevel-Uid"] = flow.UIDs()
 	if !ok {
 		return q.drop()
 	}
 	class.current.Add(1)
-	q.turn.class = class
-	q.turn.held.Store(true)
+	s.class = class
+	s.held.Store(true)
 	return nil
 }
 
-// drop refuses the request to protect the server.
-func (q *request) drop() error {
-	q.dropped = true
-	q.w.Header().Set("Retry-After", "1")
-	return errTooManyRequests
+// enterLarge waits until the request of a tenant may take a seat beside other
+// large ones; false says that it may not.
+func (s *seat) enterLarge(ctx context.Context, tenant string) bool {
+	ctx, cancel := context.WithTimeout(ctx, largePatience)
+	defer cancel()
+	turn, err := s.server.underWay.Enter(ctx, tenant)
+	if err != nil {
+		return false
+	}
+	s.large = turn
+	s.held.Store(true)
+	return true
 }
 
-// leave ends the request's turn; more calls do nothing. It may be called from
+// leave gives the seat back; more calls do nothing. It may be called from
 // another goroutine than the request's.
-func (q *request) leave() {
-	if !q.turn.held.CompareAndSwap(true, false) {
+func (s *seat) leave() {
+	if !s.held.CompareAndSwap(true, false) {
 		return
 	}
-	q.turn.large.Leave()
-	if q.turn.class == nil {
+	s.large.Leave()
+	if s.class == nil {
 		return
 	}
-	q.turn.class.current.Add(-1)
-	if q.server.Fairness != nil {
-		q.turn.flow.End(q.server.Clock.Now())
+	s.class.current.Add(-1)
+	if s.server.Fairness != nil {
+		s.flow.End(s.server.Clock.Now())
 	}
 }
 
 // visits is about how many objects a list, or the beginning of a watch, has
 // the server go through; 0 for what is not about many.
-func (q *request) visits() int {
-	i := &q.info
+func visits(routes *registry.Routes, i *apirequest.RequestInfo, query func() url.Values) int {
 	if !i.IsResourceRequest || i.Name != "" || i.Subresource != "" || i.Verb != "list" && i.Verb != "watch" {
 		return 0
 	}
-	e := q.server.routes.Load().find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)
-	if e == nil || e.kind == nil || i.Verb == "watch" && !q.wantsInitialEvents() {
+	e := routes.Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)
+	if e == nil || e.Kind == nil || i.Verb == "watch" && !wantsInitialEvents(query()) {
 		return 0
 	}
-	snapshot := e.kind.Snapshot()
+	snapshot := e.Kind.Snapshot()
 	count := snapshot.Len()
 	if count <= fairness.ObjectsPerSeat {
 		return count
@@ -114,19 +120,20 @@ func (q *request) visits() int {
 	if i.Namespace != "" {
 		count = snapshot.Count(i.Namespace, watchcache.Position{})
 	}
-	if i.FieldSelector == "" && i.LabelSelector == "" && strings.Contains(q.http.URL.RawQuery, "limit=") {
-		if limit, err := strconv.Atoi(q.query().Get("limit")); err == nil && limit > 0 {
-			count = min(count, limit)
+	if i.FieldSelector == "" && i.LabelSelector == "" {
+		if text := query().Get("limit"); text != "" {
+			if limit, err := strconv.Atoi(text); err == nil && limit > 0 {
+				count = min(count, limit)
+			}
 		}
 	}
 	return count
 }
 
 // wantsInitialEvents says that a watch begins with everything there is.
-func (q *request) wantsInitialEvents() bool {
-	values := q.query()
-	revision := values.Get("resourceVersion")
-	return revision == "" || revision == "0" || isTrue(values.Get("sendInitialEvents")) && values.Has("sendInitialEvents")
+func wantsInitialEvents(query url.Values) bool {
+	revision := query.Get("resourceVersion")
+	return revision == "" || revision == "0" || isTrue(query.Get("sendInitialEvents")) && query.Has("sendInitialEvents")
 }
 
 // InFlight is how many reading and changing requests are being served now.

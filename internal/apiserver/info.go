@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 var errNoKind = errors.New("unable to determine kind and namespace from url")

@@ -3,12 +3,13 @@ package apiserver
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // objectCounts reports how many objects of each resource are stored, when
 // metrics are read.
-type objectCounts struct{ server *Server }
+type objectCounts struct{ registry *registry.Registry }
 
 var (
 	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects by resource.", []string{"group", "resource"}, nil)
@@ -24,13 +25,13 @@ func (objectCounts) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c objectCounts) Collect(out chan<- prometheus.Metric) {
 	counted := map[*watchcache.Kind]bool{}
-	for _, e := range c.server.routes.Load().kinds {
-		if e.kind == nil || counted[e.kind] {
-			continue
+	c.registry.Routes().All(func(e *registry.Endpoint) {
+		if e.Kind == nil || counted[e.Kind] {
+			return
 		}
-		counted[e.kind] = true
-		count := float64(e.kind.Snapshot().Len())
-		out <- prometheus.MustNewConstMetric(resourceObjects, prometheus.GaugeValue, count, e.resource.Group, e.resource.Plural)
-		out <- prometheus.MustNewConstMetric(storageObjects, prometheus.GaugeValue, count, e.resource.GroupResource().String())
-	}
+		counted[e.Kind] = true
+		count := float64(e.Kind.Snapshot().Len())
+		out <- prometheus.MustNewConstMetric(resourceObjects, prometheus.GaugeValue, count, e.Resource.Group, e.Resource.Plural)
+		out <- prometheus.MustNewConstMetric(storageObjects, prometheus.GaugeValue, count, e.Resource.GroupResource().String())
+	})
 }

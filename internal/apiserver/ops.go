@@ -24,7 +24,7 @@ import (
 // the configuration has its own: version, health and metrics.
 func (s *Server) addOperations() {
 	s.Metrics.InFlight(s.InFlight)
-	s.Metrics.MustRegister(objectCounts{s})
+	s.Metrics.MustRegister(objectCounts{s.registry})
 	if s.Observe == nil {
 		s.Observe = s.count
 	}
@@ -165,18 +165,8 @@ var methods = []string{"get", "head", "post", "put", "patch", "delete", "options
 // function that it returns is called.
 func (s *Server) beginLongRunning(i *apirequest.RequestInfo) (end func()) {
 	a := Answered{Info: i}
-	if e := s.routes.Load().find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource); e != nil {
-		a.Known = i.Subresource == "" || e.resource.Subresource(i.Subresource) != nil
+	if e := s.registry.Routes().Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource); e != nil {
+		a.Known = i.Subresource == "" || e.Resource.Subresource(i.Subresource) != nil
 	}
 	return s.Metrics.Requests.Begin(counted(&a))
-}
-
-// callsWebhooks says that users have webhooks for admission.
-func (s *Server) callsWebhooks() bool {
-	for _, kind := range s.webhooks {
-		if kind.Snapshot().Len() > 0 {
-			return true
-		}
-	}
-	return false
 }

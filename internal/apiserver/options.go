@@ -11,22 +11,14 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 )
 
 // Options of requests come in the query; bad ones are BadRequest, forbidden
 // combinations Invalid.
-
-func invalidOptions(kind string, errs field.ErrorList) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return faults.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
-}
 
 func createOptions(query url.Values) (*metav1.CreateOptions, error) {
 	o := &metav1.CreateOptions{
@@ -38,7 +30,7 @@ func createOptions(query url.Values) (*metav1.CreateOptions, error) {
 	if len(query) == 0 {
 		return o, nil
 	}
-	return o, invalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(o))
+	return o, status.InvalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(o))
 }
 
 func updateOptions(query url.Values) (*metav1.UpdateOptions, error) {
@@ -51,7 +43,7 @@ func updateOptions(query url.Values) (*metav1.UpdateOptions, error) {
 	if len(query) == 0 {
 		return o, nil
 	}
-	return o, invalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(o))
+	return o, status.InvalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(o))
 }
 
 func patchOptions(query url.Values, patchType types.PatchType) (*metav1.PatchOptions, error) {
@@ -62,7 +54,7 @@ func patchOptions(query url.Values, patchType types.PatchType) (*metav1.PatchOpt
 		FieldValidation: query.Get("fieldValidation"),
 		Force:           optionalBool(query["force"]),
 	}
-	return o, invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(o, patchType))
+	return o, status.InvalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(o, patchType))
 }
 
 func optionalBool(values []string) *bool {
@@ -106,7 +98,7 @@ func deleteOptions(query url.Values) (*metav1.DeleteOptions, error) {
 
 // listOptions reads the options of a list, a watch or a deletecollection.
 // name, if given, narrows it to one object.
-func listOptions(query url.Values, watch bool, e *endpoint, name string) (*internalversion.ListOptions, error) {
+func listOptions(query url.Values, watch bool, e *registry.Endpoint, name string) (*internalversion.ListOptions, error) {
 	o := &internalversion.ListOptions{
 		Watch:                watch,
 		ResourceVersion:      query.Get("resourceVersion"),
@@ -133,7 +125,7 @@ func listOptions(query url.Values, watch bool, e *endpoint, name string) (*inter
 	}
 	internalversion.SetListOptionsDefaults(o, true)
 	if errs := listvalidation.ValidateListOptions(o, true); len(errs) > 0 {
-		return nil, invalidOptions("ListOptions", errs)
+		return nil, status.InvalidOptions("ListOptions", errs)
 	}
 	return o, narrowToName(o, name)
 }
@@ -163,14 +155,14 @@ func labelSelector(text string) (labels.Selector, error) {
 	return s, nil
 }
 
-func fieldSelector(text string, e *endpoint) (fields.Selector, error) {
+func fieldSelector(text string, e *registry.Endpoint) (fields.Selector, error) {
 	if text == "" {
 		return nil, nil
 	}
 	s, err := fields.ParseSelector(text)
 	if err == nil {
 		s, err = s.Transform(func(label, value string) (string, string, error) {
-			field, err := fieldLabel(e.resource, e.version, label)
+			field, err := e.FieldLabel(label)
 			return field, value, err
 		})
 	}

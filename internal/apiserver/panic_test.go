@@ -20,13 +20,14 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // panics is a plugin and a hook of Services that panics where a test says.
 type panics struct {
-	apiserver.Lifecycle
+	registry.Lifecycle
 
 	mu     sync.Mutex // guards the following
 	at     string

@@ -9,9 +9,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/apiserver/intake"
-	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/memory"
 )
@@ -63,34 +63,40 @@ const (
 	answerPiece = 256 << 10
 )
 
-// sendsBody says that the client may send a body.
-func (q *request) sendsBody() bool {
-	body := q.http.Body
-	return body != nil && body != http.NoBody && (q.http.ContentLength != 0 || isMutating(q.http.Method))
+// requestBody is the body of a request, as far as it has been received.
+type requestBody struct {
+	data     []byte
+	rest     io.ReadCloser // of a body that is too large for a verb; nil for none
+	received int           // bytes
 }
 
-// rank is how much the cluster depends on the request's body.
-func (q *request) rank() intake.Rank {
+// sendsBody says that the client may send a body.
+func sendsBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && (r.ContentLength != 0 || isMutating(r.Method))
+}
+
+// rank is how much the cluster depends on the bodies that a user sends.
+func rank(sender user.Info) intake.Rank {
 	switch {
-	case q.privileged():
+	case isPrivileged(sender):
 		return intake.Privileged
-	case q.critical():
+	case isCritical(sender):
 		return intake.Critical
 	}
 	return intake.Ordinary
 }
 
-// tenant is whom the request counts for.
-func (q *request) tenant() string { return httpserver.Tenant(q.sender.GetName()) }
+// tenant is whom the requests of a user count for.
+func tenant(sender user.Info) string { return httpserver.Tenant(sender.GetName()) }
 
 // receive reads the body: all of it, or as much of it as any verb takes. held
 // says what room there is for it.
 func (q *request) receive(held *intake.Body) error {
 	if q.http.ContentLength > maxBodySize {
-		q.rest = q.http.Body
+		q.body.rest = q.http.Body
 		return nil
 	}
-	defer q.cutBody()()
+	defer cutBody(q.Context, q.wire)()
 	most := maxBodySize + 512
 	if q.http.ContentLength > 0 {
 		most = int(q.http.ContentLength) + 1
@@ -99,10 +105,10 @@ func (q *request) receive(held *intake.Body) error {
 	for held.Hold(max(len(body), 1)) {
 		n, err := q.http.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
-		q.received = len(body)
+		q.body.received = len(body)
 		switch {
 		case err == io.EOF: //nolint:errorlint // readers return it unwrapped
-			q.body = body
+			q.body.data = body
 			if !held.Hold(len(body)) {
 				return q.drop()
 			}
@@ -110,13 +116,13 @@ func (q *request) receive(held *intake.Body) error {
 		case err != nil && held.Cut():
 			q.closeAfter()
 			return q.drop()
-		case err != nil && q.ctx.Err() != nil:
+		case err != nil && q.Context.Err() != nil:
 			q.closeAfter()
-			return q.ctx.Err()
+			return q.Context.Err()
 		case err != nil:
 			return apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
 		case len(body) > maxBodySize:
-			q.body, q.rest = body, q.http.Body
+			q.body.data, q.body.rest = body, q.http.Body
 			return nil
 		}
 		if len(body) == cap(body) {
@@ -128,21 +134,13 @@ func (q *request) receive(held *intake.Body) error {
 	return q.drop()
 }
 
-// closeAfter ends the connection with the request, as the rest of the body is
-// still to come. HTTP/2 ends the stream alone.
-func (q *request) closeAfter() {
-	if q.http.ProtoMajor == 1 {
-		q.w.Header().Set("Connection", "close")
-	}
-}
-
 // cutBody ends the reading of the body when the request ends. stop ends
 // that, and waits for it if it has begun: nobody may use the connection's
 // writer after the request.
-func (q *request) cutBody() (stop func()) {
-	control := http.NewResponseController(q.wire)
+func cutBody(ctx context.Context, wire http.ResponseWriter) (stop func()) {
+	control := http.NewResponseController(wire)
 	cut := make(chan struct{})
-	prevent := context.AfterFunc(q.ctx, func() {
+	prevent := context.AfterFunc(ctx, func() {
 		defer close(cut)
 		_ = control.SetReadDeadline(time.Unix(1, 0))
 	})
@@ -153,84 +151,37 @@ func (q *request) cutBody() (stop func()) {
 	}
 }
 
-// readBody returns the whole body, of up to 3 MiB.
-func (q *request) readBody() ([]byte, error) {
-	if q.http.ContentLength > maxBodySize || len(q.body) > maxBodySize {
+// wholeBody returns the whole body, of up to 3 MiB.
+func (q operation) wholeBody() ([]byte, error) {
+	if q.http.ContentLength > maxBodySize || len(q.body.data) > maxBodySize {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBodySize))
 	}
-	return q.body, q.reserveBody()
+	return q.body.data, q.reserveBody()
 }
 
-// unreadBody is the body for a handler that reads it from its beginning.
-func (q *request) unreadBody() io.ReadCloser {
+// unread is the body for a handler that reads it from its beginning, if any of
+// the sent one has been read.
+func (b *requestBody) unread(sent io.ReadCloser) io.ReadCloser {
 	switch {
-	case q.rest != nil:
-		return &joined{io.MultiReader(&reader{rest: q.body}, q.rest), q.rest}
-	case len(q.body) > 0:
-		return &reader{rest: q.body}
+	case b.rest != nil:
+		return &joined{io.MultiReader(&reader{rest: b.data}, b.rest), b.rest}
+	case len(b.data) > 0:
+		return &reader{rest: b.data}
 	}
-	return q.http.Body
+	return sent
 }
 
 // isLarge says that serving the request takes much memory and time.
-func (q *request) isLarge() bool {
-	size := len(q.body)
-	large := size > largeBody || size > largePatch && q.http.Method == http.MethodPatch ||
-		size > manyElements && elementsOf(q.body, q.http.Header.Get("Content-Type")) > manyElements
-	return large && !q.privileged() && !q.isElsewhere()
-}
-
-// enterLarge waits until the request may take a seat beside other large ones.
-func (q *request) enterLarge() error {
-	ctx, cancel := context.WithTimeout(q.ctx, largePatience)
-	defer cancel()
-	turn, err := q.server.underWay.Enter(ctx, q.tenant())
-	if err != nil {
-		return q.drop()
-	}
-	q.turn.large = turn
-	q.turn.held.Store(true)
-	return nil
-}
-
-// compute waits for the large request's turn to compute. done ends it; the
-// verb pauses it meanwhile where it waits for something else.
-func (q *request) compute() (done func(), err error) {
-	turn, err := q.server.processors.Enter(q.ctx, q.tenant())
-	if err != nil {
-		return nil, err
-	}
-	q.computing = turn
-	q.ctx = compute.With(q.ctx, turn)
-	return turn.Leave, nil
+func (b *requestBody) isLarge(r *http.Request) bool {
+	size := len(b.data)
+	return size > largeBody || size > largePatch && r.Method == http.MethodPatch ||
+		size > manyElements && elementsOf(b.data, r.Header.Get("Content-Type")) > manyElements
 }
 
 // isElsewhere says that another server answers for what the request is about.
 func (q *request) isElsewhere() bool {
-	return q.server.Aggregated != nil && q.info.IsResourceRequest &&
-		q.server.Aggregated.Handler(schema.GroupVersion{Group: q.info.APIGroup, Version: q.info.APIVersion}) != nil
-}
-
-// unhurried lets the client of a long-running request send and read for as
-// long as it lasts.
-func (q *request) unhurried() {
-	httpserver.Unhurried(q.wire)
-}
-
-// answering waits for an answer to be written. Should the client be slow to
-// read it, others get the request's seat. What was promised for the request is
-// given back as far as the answer has gone out.
-func (q *request) answering(size int, write func(io.Writer)) {
-	q.computing.Leave()
-	q.held.Shrink(int64(size))
-	if size <= promptAnswer {
-		write(q.w)
-		return
-	}
-	if q.turn.held.Load() {
-		defer time.AfterFunc(slowAnswer, q.leave).Stop()
-	}
-	write(&sending{q.w, &q.held, size})
+	return q.server.Aggregated != nil && q.Info.IsResourceRequest &&
+		q.server.Aggregated.Handler(schema.GroupVersion{Group: q.Info.APIGroup, Version: q.Info.APIVersion}) != nil
 }
 
 // sending writes an answer piece by piece.

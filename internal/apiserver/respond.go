@@ -1,57 +1,102 @@
 package apiserver
 
 import (
+	"bufio"
 	"compress/gzip"
-	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/httpserver"
-	"github.com/coracle-io/coracle/internal/watchcache"
+	"github.com/coracle-io/coracle/internal/memory"
 )
 
 var contentTypes = [...][]string{{"application/json"}, {"application/yaml"}, {"application/vnd.kubernetes.protobuf"}, {"application/cbor"}}
 
+// response is the answer to a request, as far as it has been given.
+type response struct {
+	w    http.ResponseWriter
+	wire http.ResponseWriter // w as the connection gave it
+	http *http.Request       // that is answered
+	// What is given back as the answer goes out.
+	seat      seat
+	computing *compute.Turn // of a large request; nil for others
+	held      memory.Held   // promised for what is large
+
+	warnings warnings
+	code     int // 0 as long as there is no answer
+	size     int // of the body
+	dropped  bool
+}
+
+// drop refuses the request to protect the server.
+func (a *response) drop() error {
+	a.dropped = true
+	a.w.Header().Set("Retry-After", "1")
+	return errTooManyRequests
+}
+
+// closeAfter ends the connection with the request, as the rest of the body is
+// still to come. HTTP/2 ends the stream alone.
+func (a *response) closeAfter() {
+	if a.http.ProtoMajor == 1 {
+		a.w.Header().Set("Connection", "close")
+	}
+}
+
+// answering waits for an answer to be written. Should the client be slow to
+// read it, others get the request's seat. What was promised for the request is
+// given back as far as the answer has gone out.
+func (a *response) answering(size int, write func(io.Writer)) {
+	a.computing.Leave()
+	a.held.Shrink(int64(size))
+	if size <= promptAnswer {
+		write(a.w)
+		return
+	}
+	if a.seat.held.Load() {
+		defer time.AfterFunc(slowAnswer, a.seat.leave).Stop()
+	}
+	write(&sending{a.w, &a.held, size})
+}
+
 // send answers with a whole body.
-func (q *request) send(code int, media codec.Media, body []byte) {
-	header := q.w.Header()
+func (a *response) send(code int, media codec.Media, body []byte) {
+	header := a.w.Header()
 	header["Content-Type"] = contentTypes[media]
-	q.warnings.write(header)
-	q.code, q.size = code, len(body)
-	if q.compresses(len(body)) {
-		q.sendCompressed(code, len(body), func(w *gzip.Writer) error { _, err := w.Write(body); return err })
+	a.warnings.write(header)
+	a.code, a.size = code, len(body)
+	if a.compresses(len(body)) {
+		a.sendCompressed(code, len(body), func(w *gzip.Writer) error { _, err := w.Write(body); return err })
 		return
 	}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	q.w.WriteHeader(code)
-	if q.http.Method != http.MethodHead {
-		q.answering(len(body), func(w io.Writer) { _, _ = w.Write(body) })
+	a.w.WriteHeader(code)
+	if a.http.Method != http.MethodHead {
+		a.answering(len(body), func(w io.Writer) { _, _ = w.Write(body) })
 	}
 }
 
 // sendList answers with a list, written in few pieces.
-func (q *request) sendList(l *codec.List, media codec.Media) {
-	header := q.w.Header()
+func (a *response) sendList(l *codec.List, media codec.Media) {
+	header := a.w.Header()
 	header["Content-Type"] = contentTypes[media]
-	q.warnings.write(header)
-	q.code, q.size = http.StatusOK, l.Size()
-	if q.compresses(l.Size()) {
-		q.sendCompressed(http.StatusOK, l.Size(), func(w *gzip.Writer) error { _, err := l.WriteTo(w); return err })
+	a.warnings.write(header)
+	a.code, a.size = http.StatusOK, l.Size()
+	if a.compresses(l.Size()) {
+		a.sendCompressed(http.StatusOK, l.Size(), func(w *gzip.Writer) error { _, err := l.WriteTo(w); return err })
 		return
 	}
 	header["Content-Length"] = []string{strconv.Itoa(l.Size())}
-	q.w.WriteHeader(http.StatusOK)
-	if q.http.Method != http.MethodHead {
-		q.answering(l.Size(), func(w io.Writer) { _, _ = l.WriteTo(w) })
+	a.w.WriteHeader(http.StatusOK)
+	if a.http.Method != http.MethodHead {
+		a.answering(l.Size(), func(w io.Writer) { _, _ = l.WriteTo(w) })
 	}
 }
 
@@ -60,11 +105,11 @@ const compressionThreshold = 128 << 10
 
 // compresses says whether a body of this size is sent compressed: never to a
 // client on the same machine.
-func (q *request) compresses(size int) bool {
-	if size < compressionThreshold || strings.HasPrefix(q.http.RemoteAddr, "127.") || strings.HasPrefix(q.http.RemoteAddr, "[::1]") || q.http.RemoteAddr == "" {
+func (a *response) compresses(size int) bool {
+	if size < compressionThreshold || strings.HasPrefix(a.http.RemoteAddr, "127.") || strings.HasPrefix(a.http.RemoteAddr, "[::1]") || a.http.RemoteAddr == "" {
 		return false
 	}
-	for _, encoding := range strings.Split(q.http.Header.Get("Accept-Encoding"), ",") {
+	for _, encoding := range strings.Split(a.http.Header.Get("Accept-Encoding"), ",") {
 		if encoding, _, _ = strings.Cut(encoding, ";"); strings.TrimSpace(encoding) == "gzip" {
 			return true
 		}
@@ -77,111 +122,22 @@ var compressors = sync.Pool{New: func() any {
 	return w
 }}
 
-func (q *request) sendCompressed(code, size int, write func(*gzip.Writer) error) {
-	header := q.w.Header()
+func (a *response) sendCompressed(code, size int, write func(*gzip.Writer) error) {
+	header := a.w.Header()
 	header.Set("Content-Encoding", "gzip")
 	header.Add("Vary", "Accept-Encoding")
-	q.w.WriteHeader(code)
-	if q.http.Method == http.MethodHead {
+	a.w.WriteHeader(code)
+	if a.http.Method == http.MethodHead {
 		return
 	}
 	w := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(w)
-	q.answering(size, func(to io.Writer) {
+	a.answering(size, func(to io.Writer) {
 		w.Reset(to)
 		if write(w) == nil {
 			_ = w.Close()
 		}
 	})
-}
-
-// negotiate chooses the form of the answer.
-func (q *request) negotiate() (codec.Output, error) {
-	return q.negotiateFor(codec.Accepted{Protobuf: q.endpoint.codec.HasProtobuf(), Convert: true})
-}
-
-func (q *request) negotiateFor(a codec.Accepted) (codec.Output, error) {
-	a.CBOR = q.server.CBOR
-	o, ok := codec.Negotiate(q.http, a)
-	if !ok {
-		return o, errNotAcceptable(codec.NotAcceptable(a.Stream, a.CBOR))
-	}
-	return o, nil
-}
-
-// sendEntry answers with one object in the form that the client wants.
-func (q *request) sendEntry(code int, e *watchcache.Entry, o codec.Output) error {
-	if o.Convert.Kind == "Table" {
-		return q.sendTable(code, []*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, o)
-	}
-	body, err := q.entryBody(e, o.Media, o)
-	if err != nil {
-		return err
-	}
-	if q.audit.Responses() {
-		q.audit.Response(q.entryBody(e, codec.JSON, o))
-	}
-	if body, err = o.Dress(body); err != nil {
-		return err
-	}
-	q.send(code, o.Media, body)
-	return nil
-}
-
-func (q *request) entryBody(e *watchcache.Entry, media codec.Media, o codec.Output) ([]byte, error) {
-	switch o.Convert.Kind {
-	case "":
-		return q.endpoint.codec.Entry(e, media)
-	case "PartialObjectMetadata":
-		return q.endpoint.codec.Metadata(e, media, o.Convert.GroupVersion())
-	}
-	return nil, errNotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (%T)", e.Object))
-}
-
-func (q *request) sendTable(code int, entries []*watchcache.Entry, meta metav1.ListMeta, o codec.Output) error {
-	options, err := q.tableOptions(o)
-	if err != nil {
-		return err
-	}
-	body, err := q.endpoint.codec.Table(entries, meta, o.Media, options)
-	if err != nil {
-		return err
-	}
-	if q.audit.Responses() {
-		q.audit.Response(q.endpoint.codec.Table(entries, meta, codec.JSON, options))
-	}
-	if body, err = o.Dress(body); err != nil {
-		return err
-	}
-	q.send(code, o.Media, body)
-	return nil
-}
-
-func (q *request) tableOptions(o codec.Output) (codec.TableOptions, error) {
-	include := metav1.IncludeObjectPolicy(q.query().Get("includeObject"))
-	switch include {
-	case "", metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
-	default:
-		return codec.TableOptions{}, apierrors.NewBadRequest(fmt.Sprintf(
-			`Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty`, include))
-	}
-	return codec.TableOptions{Version: o.Convert.GroupVersion(), IncludeObject: include, Now: q.now}, nil
-}
-
-// sendObject answers with an object that is not stored; its TypeMeta is set.
-func (q *request) sendObject(code int, obj runtime.Object, o codec.Output) error {
-	body, err := codec.Encode(obj, o.Media)
-	if err != nil {
-		return err
-	}
-	if q.audit != nil {
-		q.recordAnswer(obj)
-	}
-	if body, err = o.Dress(body); err != nil {
-		return err
-	}
-	q.send(code, o.Media, body)
-	return nil
 }
 
 // unreadPatience is how long the client of a log or another stream may read
@@ -191,12 +147,12 @@ const unreadPatience = 4 * time.Hour
 // handOver lets another handler answer. The handler sees the user and what
 // the request is about in its context.
 func (q *request) handOver(h http.Handler) {
-	recorder := &recordingWriter{request: q, ResponseWriter: q.w, code: &q.code, size: &q.size}
-	if isLongRunning(&q.info) {
+	recorder := &recordingWriter{ResponseWriter: q.w, response: &q.response}
+	if isLongRunning(&q.Info) {
 		recorder.ResponseWriter = httpserver.LimitUnread(q.w, unreadPatience)
 	}
-	r := q.http.WithContext(q.admissionContext())
-	r.Body = q.unreadBody()
+	r := q.http.WithContext(q.AdmissionContext())
+	r.Body = q.body.unread(q.http.Body)
 	h.ServeHTTP(recorder, r)
 	if q.code == 0 {
 		q.code = http.StatusOK
@@ -206,23 +162,22 @@ func (q *request) handOver(h http.Handler) {
 // recordingWriter notes the code and size of an answer.
 type recordingWriter struct {
 	http.ResponseWriter
-	request    *request
-	code, size *int
+	response *response
 }
 
 func (w *recordingWriter) WriteHeader(code int) {
-	if *w.code == 0 && code >= http.StatusOK || code == http.StatusSwitchingProtocols {
-		*w.code = code
+	if w.response.code == 0 && code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+		w.response.code = code
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *recordingWriter) Write(data []byte) (n int, err error) {
-	if *w.code == 0 {
-		*w.code = http.StatusOK
+	if w.response.code == 0 {
+		w.response.code = http.StatusOK
 	}
-	*w.size += len(data)
-	w.request.answering(*w.size, func(io.Writer) { n, err = w.ResponseWriter.Write(data) })
+	w.response.size += len(data)
+	w.response.answering(w.response.size, func(io.Writer) { n, err = w.ResponseWriter.Write(data) })
 	return n, err
 }
 
@@ -231,3 +186,9 @@ func (w *recordingWriter) Flush() { _ = http.NewResponseController(w.ResponseWri
 
 // Unwrap is for http.ResponseController.
 func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack lets handlers that upgrade the connection take it over.
+func (w *recordingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.response.code = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}

@@ -1,15 +1,19 @@
-// Package apiserver answers the Kubernetes API. A request is parsed once and
-// then passes the stages, each in a file of its own:
+// Package apiserver answers the Kubernetes API over HTTP. A request passes the
+// stages, each in a file of its own, and then its verb:
 //
-//	info ─ authenticate ─ audit ─ impersonate ─ inflight ─ authorize ─ route ─┬─ get list watch
-//	                                                                          ├─ create update patch delete deletecollection
-//	                                                                          └─ virtual resources and actions by name
+//	info ─ authenticate ─ audit ─ impersonate ─ authorize ─ receive ─ inflight ─ dispatch ─┬─ verbs    get list watch create update patch delete
+//	                                                                                       └─ actions  subresources, reviews and other virtual resources
 //
-// A stage that refuses returns an error, which respond.go turns into a
-// metav1.Status. Verbs are generic over resource.Resource; a custom resource
-// takes the same way as a built-in one.
+// Each part has a type that is as wide as its work:
 //
-//	body ─codec─► served version ─Default─ToHub─► hub ─managers─admission─resource rules─► watchcache ─► store
+//	request     the stages            response  what has been answered
+//	operation   a verb on an endpoint  output    answers in the negotiated form
+//	action      an operation that is not a plain verb
+//	seat        a place among the requests that are served
+//
+// What a verb does to objects is in the registry package, which knows no HTTP;
+// pods, reviews and tokens carry out actions upon it. A stage that refuses
+// returns an error, which fail turns into a metav1.Status (package status).
 package apiserver
 
 import (
@@ -30,13 +34,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
-	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/componentstatus"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/headers"
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 	"github.com/coracle-io/coracle/internal/apiserver/intake"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/reviews"
+	"github.com/coracle-io/coracle/internal/apiserver/tokens"
 	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/httpserver"
@@ -70,15 +77,15 @@ type Config struct {
 	// Admission changes and checks writes; nil admits everything.
 	Admission admission.Interface
 	// Managers tracks the ownership of fields; nil keeps what is stored.
-	Managers FieldManagers
+	Managers registry.FieldManagers
 	// ServiceAccountTokens issues the tokens of serviceaccounts/token; nil
 	// answers that there are none.
-	ServiceAccountTokens TokenIssuer
+	ServiceAccountTokens tokens.Issuer
 	// Connect answers the subresources that reach into nodes and pods (log,
 	// exec, attach, portforward, proxy); nil says that there are none.
 	Connect Connector
 	// Services allocates cluster IPs and node ports; nil leaves them unset.
-	Services Lifecycle
+	Services registry.Lifecycle
 
 	// Handlers answer paths outside the API by their longest prefix that ends
 	// in a slash, or the whole path: OpenAPI, token keys. Version, health and
@@ -148,10 +155,8 @@ const (
 // Server answers the API over its resources.
 type Server struct {
 	Config
-	slots   codec.Slots
-	virtual map[schema.GroupResource]func(*request) error
-	routes  atomic.Pointer[routes]
-	change  sync.Mutex // serializes the writers of routes
+	registry *registry.Registry
+	change   sync.Mutex // serializes what changes the registry and discovery
 
 	reading, mutating inFlight
 	intake            *intake.Intake
@@ -160,7 +165,8 @@ type Server struct {
 	onward            *httpserver.Onward
 	discovery         *discovery.Documents
 	impersonation     *impersonation.Gate
-	webhooks          []*watchcache.Kind              // the kinds that make admission ask others
+	reviews           *reviews.Reviewer
+	components        componentstatus.Checks
 	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
 	leaving           atomic.Bool                     // not ready any more
 }
@@ -201,23 +207,33 @@ func New(c Config) (*Server, error) {
 	if c.Audit != nil {
 		c.Admission = admission.WithAudit(c.Admission)
 	}
-	s := &Server{Config: c, virtual: virtualHandlers(), intake: intake.New(intakeOfAll), onward: httpserver.NewOnward()}
+	s := &Server{Config: c, intake: intake.New(intakeOfAll), onward: httpserver.NewOnward()}
 	s.underWay = compute.NewQueue(largeUnderWay, largeOfTenant, 0)
 	processors := max(1, runtime.GOMAXPROCS(0)/2)
 	s.processors = compute.NewQueue(processors, processors+1, largeLease)
 	s.reading.limit, s.mutating.limit = int64(c.MaxInFlight), int64(c.MaxMutatingInFlight)
 	background := context.Background()
 	s.stop.Store(&background)
+	s.registry = registry.New(registry.Config{
+		Resources: c.Resources, Cache: c.Cache, Authorizer: c.Authorizer, Admission: c.Admission, Managers: c.Managers,
+		Services: c.Services, Webhooks: webhookKinds(c), Features: c.Features, Clock: c.Clock, Metrics: c.Metrics.Admission,
+	})
+	s.reviews = &reviews.Reviewer{Tokens: c.Tokens, Audiences: c.Audiences, Authorizer: c.Authorizer, Rules: c.Rules}
+	s.components = componentstatus.NewChecks(s.checkStore, c.Components)
 	s.addOperations()
 	s.discovery = discovery.New(c.Resources)
 	s.impersonation = impersonation.NewGate(c.Authorizer, c.Features.Enabled("ConstrainedImpersonation"))
-	s.routes.Store(newRoutes(c.Resources, c.Cache, &s.slots))
+	return s, nil
+}
+
+// webhookKinds are the kinds that make admission ask users' webhooks.
+func webhookKinds(c Config) (kinds []*watchcache.Kind) {
 	for _, r := range c.Resources {
 		if r.Group == admissionregistration.GroupName && strings.HasSuffix(r.Plural, "webhookconfigurations") {
-			s.webhooks = append(s.webhooks, c.Cache.Kind(r))
+			kinds = append(kinds, c.Cache.Kind(r))
 		}
 	}
-	return s, nil
+	return kinds
 }
 
 // Handler answers requests without a listener.
@@ -229,7 +245,7 @@ func (s *Server) Handler() http.Handler { return s }
 func (s *Server) SetResources(rs []*resource.Resource) {
 	s.change.Lock()
 	defer s.change.Unlock()
-	s.routes.Store(s.routes.Load().replaced(rs, s.Cache, &s.slots))
+	s.registry.SetResources(rs)
 	s.discovery.Set(rs)
 }
 

@@ -25,7 +25,7 @@ type eventStream interface {
 }
 
 // openStream answers that a watch begins, over HTTP or a WebSocket.
-func (q *request) openStream(media codec.Media) (eventStream, error) {
+func (q operation) openStream(media codec.Media) (eventStream, error) {
 	if isWebSocket(q.http) {
 		return q.openWebSocket(media)
 	}
@@ -99,7 +99,7 @@ func isWebSocket(r *http.Request) bool {
 
 const webSocketWriteTimeout = 30 * time.Second
 
-func (q *request) openWebSocket(media codec.Media) (eventStream, error) {
+func (q operation) openWebSocket(media codec.Media) (eventStream, error) {
 	upgrader := websocket.Upgrader{
 		CheckOrigin:  func(*http.Request) bool { return true },
 		Subprotocols: websocket.Subprotocols(q.http),
@@ -111,8 +111,8 @@ func (q *request) openWebSocket(media codec.Media) (eventStream, error) {
 	}
 	q.code = http.StatusSwitchingProtocols
 	s := &webSocketStream{conn: conn, media: media, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(q.ctx)
-	q.ctx = ctx
+	ctx, cancel := context.WithCancel(q.Context)
+	q.Context = ctx
 	go func() {
 		defer close(s.done)
 		defer cancel()

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/net"
@@ -58,23 +57,3 @@ func (w *warnings) write(h http.Header) {
 		h.Add("Warning", header)
 	}
 }
-
-// warnStrict warns of unknown and duplicate fields, one warning each.
-func (q *request) warnStrict(errs []error) {
-	for _, err := range errs {
-		text := err.Error()
-		for _, prefix := range yamlPrefixes {
-			if rest, ok := strings.CutPrefix(text, prefix); ok {
-				text = rest
-				break
-			}
-		}
-		for line := range strings.SplitSeq(text, "\n") {
-			q.warnings.AddWarning("", strings.TrimSpace(line))
-		}
-	}
-}
-
-// yamlPrefixes begin the messages of YAML's decoder, which lists its findings
-// line by line.
-var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}

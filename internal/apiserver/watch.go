@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/timespan"
@@ -21,25 +23,19 @@ import (
 // revision has moved.
 const bookmarkPeriod = time.Minute
 
-// watch streams the changes of what the selectors match.
-//
-//	resourceVersion  sendInitialEvents  begins with
-//	"" or "0"        -                  ADDED for everything there is
-//	N                -                  the changes after N
-//	any              true               ADDED for everything, then the bookmark that says so
-//	any              false              the changes from now, or after N
-//
+// watch streams the changes of what the selectors match, after ADDED for what
+// StartWatch finds there is to begin with.
 // An object that leaves the selection is DELETED, one that enters it ADDED.
-func (q *request) watch() error {
-	o, err := q.negotiateFor(codec.Accepted{Protobuf: q.endpoint.codec.HasProtobuf(), Stream: true, Convert: true})
+func (q operation) watch() error {
+	out, err := q.negotiateFor(codec.Accepted{Protobuf: q.Endpoint.Codec.HasProtobuf(), Stream: true, Convert: true})
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(q.query(), true, q.endpoint, q.info.Name)
+	options, err := listOptions(q.query(), true, q.Endpoint, q.Info.Name)
 	if err != nil {
 		return err
 	}
-	table, err := q.tableOptions(o)
+	table, err := out.tableOptions()
 	if err != nil {
 		return err
 	}
@@ -47,71 +43,44 @@ func (q *request) watch() error {
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
 		timeout = timespan.Seconds(*options.TimeoutSeconds)
 	}
-	ctx, cancel := context.WithTimeout(q.ctx, timeout)
+	ctx, cancel := context.WithTimeout(q.Context, timeout)
 	defer cancel()
 	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
 	defer unhook()
-	q.ctx = ctx
+	q.Context = ctx
 
 	w := &watcher{
-		endpoint: q.endpoint,
-		selected: newSelected(q.endpoint.resource, q.namespace(), options.LabelSelector, options.FieldSelector),
-		output:   o,
+		endpoint: q.Endpoint,
+		selected: registry.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector),
+		output:   out.Output,
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
-		count:    q.server.Metrics.Watches.Of(q.info.APIGroup, q.info.APIVersion, q.info.Resource),
-		leave:    q.leave,
+		count:    q.server.Metrics.Watches.Of(q.Info.APIGroup, q.Info.APIVersion, q.Info.Resource),
+		leave:    q.seat.leave,
 		begun:    q.held.Release,
 	}
-	start, err := q.watchStart(options)
+	start, err := q.StartWatch(options)
 	if err != nil {
 		return err
 	}
-	if start.initial != nil {
-		if err := q.reserveInitial(o); err != nil {
+	if start.Initial != nil {
+		if err := q.reserve(initialNeed(q.Endpoint, out.Output)); err != nil {
 			return err
 		}
 	}
-	stream, err := q.openStream(o.Media)
+	stream, err := q.openStream(out.Media)
 	if err != nil {
 		return err
 	}
 	defer stream.close()
 	w.stream = stream
-	return w.run(q.ctx, start)
-}
-
-// watchStart is where a watch begins.
-type watchStart struct {
-	after    int64
-	initial  *watchcache.Snapshot // to be sent first; nil for none
-	announce bool                 // the end of the initial events
-}
-
-func (q *request) watchStart(options *internalversion.ListOptions) (watchStart, error) {
-	revision, err := parseRevision(options.ResourceVersion)
-	if err != nil {
-		return watchStart{}, err
-	}
-	announce := options.SendInitialEvents != nil && *options.SendInitialEvents
-	if revision > 0 && !announce {
-		return watchStart{after: revision}, nil
-	}
-	if err := q.waitFor(options.ResourceVersion, "watch"); err != nil {
-		return watchStart{}, err
-	}
-	snapshot := q.endpoint.kind.Snapshot()
-	start := watchStart{after: snapshot.Revision, announce: announce}
-	if options.SendInitialEvents == nil || announce {
-		start.initial = &snapshot
-	}
-	return start, nil
+	return w.run(q.Context, start)
 }
 
 // watcher is one watch while it lasts.
 type watcher struct {
-	endpoint *endpoint
-	selected selected
+	endpoint *registry.Endpoint
+	selected registry.Selection
 	output   codec.Output
 	table    codec.TableOptions
 	marks    bool // bookmarks are wanted
@@ -127,17 +96,17 @@ type watcher struct {
 const batchSize = 256 << 10
 
 // run sends events until the context ends or the client goes away.
-func (w *watcher) run(ctx context.Context, start watchStart) error {
-	cursor, err := w.endpoint.kind.WatchScope(start.after, w.scope())
+func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
+	cursor, err := w.endpoint.Kind.WatchScope(start.After, w.selected.Scope())
 	if err != nil {
-		return w.end(err, start.after)
+		return w.end(err, start.After)
 	}
-	if start.initial != nil {
-		if err := w.sendInitial(ctx, *start.initial, start.announce); err != nil {
+	if start.Initial != nil {
+		if err := w.sendInitial(ctx, *start.Initial, start.Announce); err != nil {
 			return nil //nolint:nilerr // the client is gone
 		}
 	}
-	start.initial = nil
+	start.Initial = nil
 	w.leave()
 	w.begun()
 
@@ -149,7 +118,7 @@ func (w *watcher) run(ctx context.Context, start watchStart) error {
 		stop := forward(ctx, period.C, wake)
 		defer stop()
 	}
-	marked, reached := start.after, start.after
+	marked, reached := start.After, start.After
 	for {
 		events, revision, err := cursor.Next(ctx, wake)
 		ended := ctx.Err() != nil && errors.Is(err, ctx.Err())
@@ -189,23 +158,11 @@ func forward(ctx context.Context, ticks <-chan time.Time, wake chan<- struct{}) 
 	return func() { cancel(); <-done }
 }
 
-// scope is the narrowest log that holds all that can be selected.
-func (w *watcher) scope() watchcache.Scope {
-	s := w.selected
-	if s.single() {
-		return watchcache.Scope{Namespace: s.namespace, Name: s.name}
-	}
-	if s.index.Field != "" {
-		return s.index
-	}
-	return watchcache.Scope{Namespace: s.namespace}
-}
-
 // sendInitial sends everything there is.
 func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot, announce bool) error {
 	defer time.AfterFunc(slowAnswer, w.leave).Stop() // others get the seat that a slow client does not need
 	var failed error
-	ended := w.selected.visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
+	ended := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
 		failed = w.add("ADDED", e)
 		return failed == nil
 	})
@@ -224,10 +181,7 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 // sendEvents sends what of the events the client selected.
 func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	for _, e := range events {
-		if !w.selected.inNamespace(e.Entry) {
-			continue
-		}
-		eventType, left := w.seen(e)
+		eventType, left := w.selected.Seen(e)
 		var err error
 		switch {
 		case eventType == "":
@@ -244,36 +198,14 @@ func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	return w.flush()
 }
 
-// seen is what a change is to this watcher: "" for nothing. left says that
-// the object is still there but no longer selected.
-func (w *watcher) seen(e *watchcache.Event) (eventType string, left bool) {
-	before := e.Previous != nil && w.selected.matches(e.Previous)
-	if e.Type == watchcache.Deleted {
-		if before {
-			return "DELETED", false
-		}
-		return "", false
-	}
-	now := w.selected.matches(e.Entry)
-	switch {
-	case now && before:
-		return "MODIFIED", false
-	case now:
-		return "ADDED", false
-	case before:
-		return "DELETED", true
-	}
-	return "", false
-}
-
 // end sends an error as the last event of a watch that has reached a revision.
 func (w *watcher) end(err error, revision int64) error {
 	if errors.Is(err, store.ErrCompacted) {
-		err = errExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, w.endpoint.kind.Floor(w.scope())))
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, w.endpoint.Kind.Floor(w.selected.Scope())))
 	} else if errors.Is(err, watchcache.ErrRemoved) {
 		return nil
 	}
-	body, encodeErr := codec.Encode(statusOf(err), w.output.Media)
+	body, encodeErr := codec.Encode(status.Of(err), w.output.Media)
 	if encodeErr != nil {
 		return encodeErr
 	}
@@ -286,7 +218,7 @@ func (w *watcher) end(err error, revision int64) error {
 // bookmark tells the client how far it knows everything; initial says that
 // the initial events are complete.
 func (w *watcher) bookmark(revision int64, initial bool) error {
-	obj := w.endpoint.version.New()
+	obj := w.endpoint.Version.New()
 	obj.SetResourceVersion(fmt.Sprint(revision))
 	if initial {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})

@@ -14,7 +14,7 @@ import (
 // add gathers one event, and sends what is gathered when it is much.
 func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 	w.gather()
-	c, before := w.endpoint.codec, len(w.frames)
+	c, before := w.endpoint.Codec, len(w.frames)
 	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
 		raw, err := c.Raw(e)
 		if err != nil {
@@ -42,7 +42,7 @@ func (w *watcher) addLeft(e *watchcache.Event) error {
 	}
 	var body []byte
 	var err error
-	if slot, ok := w.endpoint.codec.LeftSlot(w.output); ok {
+	if slot, ok := w.endpoint.Codec.LeftSlot(w.output); ok {
 		body, err = e.Entry.Encoded(slot, render)
 	} else {
 		body, err = render()
@@ -67,7 +67,7 @@ func (w *watcher) sent(before int) error {
 
 // encode renders an entry in the form that the client wants.
 func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
-	c := w.endpoint.codec
+	c := w.endpoint.Codec
 	switch w.output.Convert.Kind {
 	case "":
 		return c.Entry(e, w.output.Media)

@@ -213,6 +213,28 @@ func TestBinding(t *testing.T) {
 	do(t, s, 422, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Pod"}}`)
 }
 
+// What asks for an action on a pod is counted as such.
+func TestActionsAreCounted(t *testing.T) {
+	var counted []string
+	s := apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Observe = func(a apiserver.Answered) {
+			if a.Known && a.Code == http.StatusCreated {
+				counted = append(counted, a.Info.Resource+"/"+a.Info.Subresource)
+			}
+		}
+	})
+	for _, post := range []struct{ path, body string }{
+		{podsPath, podBody},
+		{podsPath + "/web/binding", `{"metadata":{"name":"web"},"target":{"name":"one"}}`},
+		{podsPath + "/web/eviction", `{"metadata":{"name":"web"}}`},
+	} {
+		s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, post.path, strings.NewReader(post.body)))
+	}
+	if got := strings.Join(counted, " "); got != "pods/ pods/binding pods/eviction" {
+		t.Errorf("counted %s", got)
+	}
+}
+
 func TestEviction(t *testing.T) {
 	s := apiservertest.Start(t)
 	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

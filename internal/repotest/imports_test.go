@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,10 @@ func bans() []ban {
 		{"internal/resource", []string{
 			"net/http", "os", module + "internal/store", module + "internal/watchcache", module + "internal/apiserver", module + "internal/client",
 		}, "resources are pure rules: no I/O"},
+		{"internal/apiserver/registry", []string{"net/http"}, "the registry carries out what is asked of objects, however it was asked"},
+		{"internal/apiserver/pods", []string{"net/http"}, "actions are carried out upon the registry, however they were asked for"},
+		{"internal/apiserver/reviews", []string{"net/http"}, "reviews are answered upon the registry, however they were asked for"},
+		{"internal/apiserver/tokens", []string{"net/http"}, "tokens are issued upon the registry, however they were asked for"},
 		{"", []string{"k8s.io/kubernetes"}, "what k8s.io/kubernetes does is what this project writes"},
 	}
 	for _, from := range components {
@@ -57,6 +62,20 @@ func TestImports(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// The API server is made of its packages, which do not reach up to it.
+func TestNothingBelowTheAPIServerImportsIt(t *testing.T) {
+	const server = "internal/apiserver"
+	for file, imports := range goFiles(t) {
+		dir := filepath.Dir(file)
+		if !strings.HasPrefix(dir, server+"/") || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(dir, "test") {
+			continue
+		}
+		if slices.Contains(imports, module+server) {
+			t.Errorf("%s imports %s: what both need has a package of its own", file, server)
 		}
 	}
 }

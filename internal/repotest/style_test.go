@@ -23,6 +23,44 @@ func TestFilesHoldOneConcept(t *testing.T) {
 	}
 }
 
+const mostMethods = 40
+
+func TestReceiversFitAHead(t *testing.T) {
+	methods := map[string]int{}
+	for file := range goFiles(t) {
+		if !strings.HasPrefix(file, "internal/apiserver/") || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				methods[filepath.Dir(file)+"."+receiver(fn.Recv.List[0].Type)]++
+			}
+		}
+	}
+	for name, n := range methods {
+		if n > mostMethods {
+			t.Errorf("%s has %d methods, more than %d: a type spread over many files is one large room, split it", name, n, mostMethods)
+		}
+	}
+}
+
+// receiver is the name of a method's type.
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
 func TestPackageNamesSayWhatIsInside(t *testing.T) {
 	vague := []string{"util", "utils", "common", "helper", "helpers", "types", "manager", "misc"}
 	for file := range goFiles(t) {

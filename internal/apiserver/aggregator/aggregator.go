@@ -30,11 +30,11 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/reach"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -69,7 +69,7 @@ type Config struct {
 	// Documents may be nil.
 	Documents Documents
 	// Managers records who owns the fields of a status; nil records nothing.
-	Managers apiserver.FieldManagers
+	Managers registry.FieldManagers
 	Clock    clock.Clock
 	// Unavailable counts how often an APIService became unavailable, by name
 	// and reason; nil counts nowhere.

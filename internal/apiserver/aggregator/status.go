@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -49,7 +49,7 @@ func (s *Server) report(ctx context.Context, e *watchcache.Entry, c apiregistrat
 	next.Status.Conditions = status
 	if s.Managers != nil {
 		r := s.kind.Resource()
-		if err := s.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager); err != nil {
+		if err := s.Managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -26,15 +26,15 @@ import (
 // name; none means that its fields are merged as they come.
 type Schemas func(gv schema.GroupVersion) (map[string]*spec.Schema, error)
 
-// Managers implements apiserver.FieldManagers.
+// Managers implements registry.FieldManagers.
 type Managers struct {
 	schemas    Schemas
-	trackers   sync.Map   // apiserver.ManagedKind to *tracker
+	trackers   sync.Map   // registry.ManagedKind to *tracker
 	mu         sync.Mutex // guards converters
 	converters map[schema.GroupVersion]managedfields.TypeConverter
 }
 
-var _ apiserver.FieldManagers = (*Managers)(nil)
+var _ registry.FieldManagers = (*Managers)(nil)
 
 // New returns managers that read schemas when a group version is first written.
 func New(schemas Schemas) *Managers {
@@ -52,9 +52,9 @@ type tracker struct {
 	outcomes    outcomes
 }
 
-// Update implements apiserver.FieldManagers. Where tracking fails the
+// Update implements registry.FieldManagers. Where tracking fails the
 // ownership stays as it was; where it would take too long the error says so.
-func (m *Managers) Update(k apiserver.ManagedKind, live, obj resource.Object, manager string) error {
+func (m *Managers) Update(k registry.ManagedKind, live, obj resource.Object, manager string) error {
 	t, err := m.tracker(k)
 	if err != nil {
 		keepManagers(live, obj)
@@ -108,7 +108,7 @@ func keepManagers(live, obj resource.Object) {
 	obj.SetManagedFields(live.GetManagedFields())
 }
 
-// KeepTimes implements apiserver.FieldManagers.
+// KeepTimes implements registry.FieldManagers.
 func (m *Managers) KeepTimes(live, obj resource.Object) {
 	before, after := live.GetManagedFields(), obj.GetManagedFields()
 	if len(before) == 0 || len(after) == 0 {
@@ -134,8 +134,8 @@ func sameEntry(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.FieldsV1 == b.FieldsV1 || a.FieldsV1.Equal(*b.FieldsV1)
 }
 
-// Apply implements apiserver.FieldManagers.
-func (m *Managers) Apply(k apiserver.ManagedKind, live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
+// Apply implements registry.FieldManagers.
+func (m *Managers) Apply(k registry.ManagedKind, live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
 	t, err := m.tracker(k)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (m *Managers) Apply(k apiserver.ManagedKind, live resource.Object, configur
 	return t.apply(live, configuration, manager, force)
 }
 
-func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
+func (m *Managers) tracker(k registry.ManagedKind) (*tracker, error) {
 	if known, ok := m.trackers.Load(k); ok {
 		return known.(*tracker), nil
 	}
@@ -174,7 +174,7 @@ func (m *Managers) tracker(k apiserver.ManagedKind) (*tracker, error) {
 // them by it: the status in a write of the object or of a namespace's
 // finalizers, the spec in a write of the status, and with it the metadata of
 // custom resources.
-func resetFields(k apiserver.ManagedKind) map[fieldpath.APIVersion]fieldpath.Filter {
+func resetFields(k registry.ManagedKind) map[fieldpath.APIVersion]fieldpath.Filter {
 	ignored := fieldpath.NewSet()
 	switch {
 	case k.Subresource == "" && k.Resource.Subresource("status") != nil, k.Subresource == "finalize":
@@ -222,7 +222,7 @@ func (m *Managers) Forget(gv schema.GroupVersion) {
 	delete(m.converters, gv)
 	m.mu.Unlock()
 	m.trackers.Range(func(k, _ any) bool {
-		if k.(apiserver.ManagedKind).Version.GroupVersion == gv {
+		if k.(registry.ManagedKind).Version.GroupVersion == gv {
 			m.trackers.Delete(k)
 		}
 		return true

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	resources "github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
@@ -31,15 +31,15 @@ func newManagers(t testing.TB) *Managers {
 }
 
 // kind is how the API server speaks of a plural's main version.
-func kind(t testing.TB, plural, subresource string) apiserver.ManagedKind {
+func kind(t testing.TB, plural, subresource string) registry.ManagedKind {
 	t.Helper()
 	for _, r := range all.All() {
 		if r.Plural == plural {
-			return apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: subresource}
+			return registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: subresource}
 		}
 	}
 	t.Fatalf("no resource %s", plural)
-	return apiserver.ManagedKind{}
+	return registry.ManagedKind{}
 }
 
 // mutation changes an object in one of a few ways.
@@ -221,7 +221,7 @@ func opaques(s *shape, path string, seen map[*shape]bool, found *[]string) {
 }
 
 // checkWrites makes a few writes, and returns how many outcomes were known.
-func checkWrites(t *rapid.T, k apiserver.ManagedKind, remembering *tracker, mutations []mutation) (known int) {
+func checkWrites(t *rapid.T, k registry.ManagedKind, remembering *tracker, mutations []mutation) (known int) {
 	live := k.Resource.Hub().New()
 	for i := range rapid.IntRange(1, 4).Draw(t, "writes") {
 		next := live.DeepCopyObject().(resources.Object)

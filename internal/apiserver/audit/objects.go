@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 )
 
@@ -63,6 +64,18 @@ func (r *Request) Status(status *metav1.Status) {
 		}
 	}
 	r.respond(status, body)
+}
+
+// Answer notes an answer that is not stored.
+func (r *Request) Answer(obj runtime.Object) {
+	if r == nil {
+		return
+	}
+	if status, ok := obj.(*metav1.Status); ok {
+		r.Status(status)
+	} else if r.Responses() {
+		r.Response(codec.Encode(obj, codec.JSON))
+	}
 }
 
 func (r *Request) respond(status *metav1.Status, body []byte) {

@@ -34,9 +34,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -56,7 +56,7 @@ type Documents interface {
 // Managers tracks the fields of objects. Forget is told of group versions
 // whose schemas have changed.
 type Managers interface {
-	apiserver.FieldManagers
+	registry.FieldManagers
 	Forget(schema.GroupVersion)
 }
 

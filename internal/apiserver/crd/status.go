@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -90,7 +90,7 @@ func (s *Server) writeStatus(ctx context.Context, kind *watchcache.Kind, st *sta
 func (s *Server) update(ctx context.Context, kind *watchcache.Kind, next *apiextensionsv1.CustomResourceDefinition, old *watchcache.Entry) (*watchcache.Entry, error) {
 	if s.managers != nil {
 		r := kind.Resource()
-		if err := s.managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager); err != nil {
+		if err := s.managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager); err != nil {
 			return nil, err
 		}
 	}

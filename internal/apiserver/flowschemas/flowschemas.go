@@ -15,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -38,7 +38,7 @@ const retry = 5 * time.Second
 // are required.
 type Watcher struct {
 	Cache    *watchcache.Cache
-	Managers apiserver.FieldManagers
+	Managers registry.FieldManagers
 	Clock    clock.PassiveClock
 	// Classify is told of all objects after each change; nil tells nobody. The
 	// objects are the cache's and must not be changed.
@@ -170,11 +170,11 @@ func dangling(s *flowcontrolv1.FlowSchema, found bool, now time.Time) *flowcontr
 // write applies the condition to the status.
 func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, e *watchcache.Entry, c *flowcontrolv1.FlowSchemaCondition) error {
 	r := schemas.Resource()
-	kind := apiserver.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}
+	kind := registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}
 	live := e.Object
 	if len(live.GetManagedFields()) == 0 {
 		live = live.DeepCopyObject().(resource.Object)
-		if err := w.Managers.Update(apiserver.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer); err != nil {
+		if err := w.Managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer); err != nil {
 			return err
 		}
 	}

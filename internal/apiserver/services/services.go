@@ -43,7 +43,7 @@ type Config struct {
 }
 
 // Allocator allocates for Services. It takes part in their writes as
-// apiserver.Lifecycle.
+// registry.Lifecycle.
 type Allocator struct {
 	addresses *addresses
 	ports     *ports

@@ -1,0 +1,222 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Evict deletes the pod that the request names, as an Eviction says, if its
+// disruption budget allows.
+func Evict(q *registry.Request, eviction *policyv1.Eviction, options *metav1.CreateOptions) error {
+	if err := q.PlaceInNamespace(eviction); err != nil {
+		return err
+	}
+	dryRun := len(options.DryRun) > 0
+	g := q.Gate(admission.Create, options, dryRun)
+	if err := g.Mutate(eviction, nil, q.Info.Name); err != nil {
+		return err
+	}
+	if eviction.Name != q.Info.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	if err := g.Validate(eviction, nil, q.Info.Name); err != nil {
+		return err
+	}
+	deletion := eviction.DeleteOptions
+	if deletion == nil {
+		deletion = &metav1.DeleteOptions{}
+	}
+	if err := status.InvalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(deletion)); err != nil {
+		return err
+	}
+	if dryRun {
+		deletion.DryRun = options.DryRun
+	}
+	e, err := q.Get("")
+	if err != nil {
+		return err
+	}
+	pod, ok := e.Object.(*corev1.Pod)
+	if !ok {
+		return status.NoSuchResource()
+	}
+	if err := disrupt(q, pod, len(deletion.DryRun) > 0); err != nil {
+		return err
+	}
+	return deleteEvicted(q, pod, deletion)
+}
+
+// deleteEvicted notes on the pod why it goes, and deletes it.
+func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) error {
+	if len(options.DryRun) == 0 && pod.DeletionTimestamp == nil {
+		_, err := q.GuaranteedUpdate(pod.UID, nil, func(current resource.Object) (resource.Object, error) {
+			next := current.DeepCopyObject().(*corev1.Pod)
+			podutil.SetCondition(&next.Status, corev1.PodCondition{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: next.Generation,
+				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: registry.Seconds(q.Now),
+			})
+			return next, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, _, err := q.DeleteAdmitted(options)
+	return err
+}
+
+// budgetTries is how often a disruption is tried against a changing budget.
+const budgetTries = 3
+
+// disrupt takes one disruption from the pod's budget, if it has one, or says
+// why there is none to take.
+func disrupt(q *registry.Request, pod *corev1.Pod, dryRun bool) error {
+	if needsNoBudget(pod) {
+		return nil
+	}
+	budgets := q.Registry.Routes().Stored("policy", "poddisruptionbudgets")
+	if budgets == nil {
+		return nil
+	}
+	for try := 0; ; try++ {
+		e, err := budgetOf(budgets, pod)
+		if e == nil || err != nil {
+			return err
+		}
+		next, err := disrupted(e.Object.(*policyv1.PodDisruptionBudget), pod, q.Now)
+		if err != nil || next == nil || dryRun {
+			return err
+		}
+		_, err = budgets.Kind.Update(q.Context, next, e)
+		switch {
+		case err == nil:
+			return nil
+		case try < budgetTries && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound)):
+			if _, err := q.Registry.Cache.Fresh(q.Context); err != nil {
+				return status.FromStore(err, "update", budgets.GroupResource(), next.Name)
+			}
+		case errors.Is(err, store.ErrConflict):
+			return tooManyDisruptions(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", next.Name))
+		default:
+			return status.FromStore(err, "update", budgets.GroupResource(), next.Name)
+		}
+	}
+}
+
+// needsNoBudget says that a pod that goes disrupts nothing.
+func needsNoBudget(pod *corev1.Pod) bool {
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
+		return true
+	}
+	return pod.DeletionTimestamp != nil
+}
+
+// errManyBudgets is answered as an internal error without a reason.
+var errManyBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck // upstream's sentence
+
+// budgetOf finds the budget that selects a pod. More than one is an error.
+func budgetOf(budgets *registry.Endpoint, pod *corev1.Pod) (*watchcache.Entry, error) {
+	var found []*watchcache.Entry
+	budgets.Kind.Snapshot().Ascend(pod.Namespace, watchcache.Position{}, func(e *watchcache.Entry) bool {
+		budget, ok := e.Object.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			return true
+		}
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			found = append(found, e)
+		}
+		return true
+	})
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return found[0], nil
+	}
+	return nil, errManyBudgets
+}
+
+// maxDisruptedPods bounds the evictions that the budget's controller has not
+// confirmed.
+const maxDisruptedPods = 2000
+
+// retrySeconds is when to ask again for a disruption that may be allowed soon.
+const retrySeconds = 10
+
+// disrupted returns the budget with one disruption less, nil if the pod needs
+// none of it, or an error that says why it has none.
+func disrupted(budget *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.Time) (*policyv1.PodDisruptionBudget, error) {
+	if !podutil.IsReady(pod) && allowsUnhealthy(budget) {
+		return nil, nil
+	}
+	gr := schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}
+	switch have := &budget.Status; {
+	case have.ObservedGeneration < budget.Generation:
+		return nil, tooManyDisruptions(fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget.Name))
+	case have.DisruptionsAllowed < 0:
+		return nil, apierrors.NewForbidden(gr, budget.Name, errors.New("pdb disruptions allowed is negative"))
+	case len(have.DisruptedPods) > maxDisruptedPods:
+		return nil, apierrors.NewForbidden(gr, budget.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
+	case have.DisruptionsAllowed == 0:
+		return nil, noDisruptions(budget)
+	}
+	next := budget.DeepCopy()
+	next.Status.DisruptionsAllowed--
+	if next.Status.DisruptionsAllowed == 0 {
+		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+			ObservedGeneration: next.Status.ObservedGeneration, LastTransitionTime: registry.Seconds(now),
+		})
+	}
+	if next.Status.DisruptedPods == nil {
+		next.Status.DisruptedPods = map[string]metav1.Time{}
+	}
+	next.Status.DisruptedPods[pod.Name] = registry.Seconds(now)
+	return next, nil
+}
+
+// allowsUnhealthy says that a pod that is not ready may go without taking a
+// disruption (KEP-3017).
+func allowsUnhealthy(budget *policyv1.PodDisruptionBudget) bool {
+	if policy := budget.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy == policyv1.AlwaysAllow {
+		return true
+	}
+	return budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy && budget.Status.DesiredHealthy > 0
+}
+
+func tooManyDisruptions(why string) error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retrySeconds)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})
+	return err
+}
+
+func noDisruptions(budget *policyv1.PodDisruptionBudget) error {
+	condition := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	why := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", budget.Name, budget.Status.DesiredHealthy, budget.Status.CurrentHealthy)
+	if condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason {
+		why = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v", budget.Name, condition.Message)
+	}
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})
+	return err
+}

@@ -1,0 +1,109 @@
+package registry
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// Endpoint is one resource in one served version.
+type Endpoint struct {
+	Resource *resource.Resource
+	Version  *resource.Version
+	Kind     *watchcache.Kind // nil for virtual resources
+	Codec    *codec.Version
+	fields   knownFields // of the version's struct; nil for custom resources
+}
+
+// GVK is the kind of the objects that clients exchange.
+func (e *Endpoint) GVK() schema.GroupVersionKind { return e.Codec.Kind }
+
+// GVR names the resource in the endpoint's version.
+func (e *Endpoint) GVR() schema.GroupVersionResource {
+	return e.Version.WithResource(e.Resource.Plural)
+}
+
+// GroupResource names the resource in errors, in the group it was asked for in.
+func (e *Endpoint) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: e.Version.Group, Resource: e.Resource.Plural}
+}
+
+// Allows says that the resource has the verb.
+func (e *Endpoint) Allows(verb string) bool { return slices.Contains(e.Resource.Verbs, verb) }
+
+// IsCustom says that the objects are custom resources, which have no Go struct.
+func (e *Endpoint) IsCustom() bool { return e.fields == nil }
+
+// Routes finds endpoints. It never changes.
+type Routes struct {
+	versions map[schema.GroupVersion]map[string]*Endpoint
+	kinds    map[schema.GroupVersionKind]*Endpoint
+}
+
+func newRoutes(rs []*resource.Resource, cache *watchcache.Cache, slots *codec.Slots) *Routes {
+	return (&Routes{}).replaced(rs, cache, slots)
+}
+
+// replaced returns routes to other resources. Endpoints of resources that
+// stay are kept, with the encodings that entries hold for them.
+func (t *Routes) replaced(rs []*resource.Resource, cache *watchcache.Cache, slots *codec.Slots) *Routes {
+	next := &Routes{
+		versions: map[schema.GroupVersion]map[string]*Endpoint{},
+		kinds:    map[schema.GroupVersionKind]*Endpoint{},
+	}
+	for _, r := range rs {
+		for i := range r.Versions {
+			v := &r.Versions[i]
+			if v.Unserved {
+				continue
+			}
+			e := t.Find(v.GroupVersion, r.Plural)
+			if e == nil || e.Resource != r {
+				e = &Endpoint{Resource: r, Version: v, Codec: codec.NewVersion(r, v, slots), fields: outerFields(v.New())}
+				if !r.Virtual {
+					e.Kind = cache.Kind(r)
+				}
+			}
+			if next.versions[v.GroupVersion] == nil {
+				next.versions[v.GroupVersion] = map[string]*Endpoint{}
+			}
+			next.versions[v.GroupVersion][r.Plural] = e
+			next.kinds[e.GVK()] = e
+		}
+	}
+	return next
+}
+
+// Find returns the endpoint of a resource by its plural name; nil for none.
+func (t *Routes) Find(gv schema.GroupVersion, plural string) *Endpoint { return t.versions[gv][plural] }
+
+// OfKind returns the endpoint of a kind; nil for none.
+func (t *Routes) OfKind(kind schema.GroupVersionKind) *Endpoint { return t.kinds[kind] }
+
+// Serves says that there is an endpoint in the group version.
+func (t *Routes) Serves(gv schema.GroupVersion) bool { return t.versions[gv] != nil }
+
+// Stored returns the hub endpoint of a built-in resource by its group and plural.
+func (t *Routes) Stored(group, plural string) *Endpoint {
+	for gv, plurals := range t.versions {
+		if gv.Group == group && plurals[plural] != nil && plurals[plural].Version.Hub {
+			return plurals[plural]
+		}
+	}
+	return nil
+}
+
+// All calls visit with every endpoint.
+func (t *Routes) All(visit func(*Endpoint)) {
+	for _, e := range t.kinds {
+		visit(e)
+	}
+}
+
+// known tells whether a kind is served, for messages about objects in the
+// wrong place.
+func (t *Routes) known(kind schema.GroupVersionKind) bool { return t.kinds[kind] != nil }

@@ -1,0 +1,89 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// asked is a selector that counts how often it is asked.
+type asked struct{ times *int }
+
+func (a asked) Matches(labels.Labels) bool {
+	*a.times++
+	return false
+}
+
+// Nothing is searched any more once nobody waits for it.
+func TestSearchEndsWithItsRequest(t *testing.T) {
+	resources := all.All()
+	maps := resources[slices.IndexFunc(resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
+	cache := watchcache.New(mem.New(), resources)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cache.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	<-cache.Synced()
+	kind := cache.Kind(maps)
+	for i := range 10 * visitsBetweenLooks {
+		m := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}}
+		if _, err := kind.Create(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cache.Fresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	gone, leave := context.WithCancel(ctx)
+	leave()
+	times := 0
+	s := Selection{resource: maps, labels: asked{&times}}
+	if err := s.Visit(gone, kind.Snapshot(), watchcache.Position{}, func(*watchcache.Entry) bool { return true }); !errors.Is(err, context.Canceled) {
+		t.Errorf("the search ended with %v", err)
+	}
+	if times > visitsBetweenLooks {
+		t.Errorf("%d objects were looked at", times)
+	}
+}
+
+// Selectors with a great many values decide as those with few do.
+func TestQuickSelectors(t *testing.T) {
+	var values []string
+	for i := range 100 {
+		values = append(values, fmt.Sprintf("v%d", i))
+	}
+	many := "(" + strings.Join(values, ",") + ")"
+	for _, text := range []string{"a in " + many, "a notin " + many, "a in " + many + ",b", "!b,a notin " + many, "a in " + many + ",n>3", "a=v1,b notin " + many} {
+		selector, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := quick(selector)
+		if _, ok := made.(allOf); !ok {
+			t.Errorf("%.20s… is not made quick", text)
+		}
+		for _, set := range []labels.Set{nil, {"a": "v1"}, {"a": "v1", "b": "v2"}, {"a": "other"}, {"a": "v99", "b": "", "n": "4"}, {"b": "v5"}, {"a": "v1", "n": "x"}} {
+			if got, want := made.Matches(set), selector.Matches(set); got != want {
+				t.Errorf("%.20s… of %v: %v, want %v", text, set, got, want)
+			}
+		}
+	}
+}
