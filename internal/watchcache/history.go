@@ -102,7 +102,8 @@ func (k *Kind) thinLog(most int, cost func(*Event) int) {
 	for _, e := range k.log.thin(most, cost) {
 		visitScopes(e, k.state.fields, func(scope Scope) {
 			if scope.Name == "" {
-				k.floors[scope] = e.Revision
+				// A field's events are of several namespaces, which are cut apart.
+				k.floors[scope] = max(k.floors[scope], e.Revision)
 			}
 		})
 	}

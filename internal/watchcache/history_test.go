@@ -200,7 +200,12 @@ func TestCursorsOfACutHistoryMissNothing(t *testing.T) {
 			case n < 7:
 				scope.Field, scope.Value = "spec.nodeName", fmt.Sprint("node", n-5)
 			}
-			after := begin + random.Int64N(c.Revision()-begin+1)
+			// half of them near the end, where a history is
+			back := c.Revision() - begin
+			if random.IntN(2) == 0 {
+				back = min(back, 100)
+			}
+			after := c.Revision() - random.Int64N(back+1)
 			cursor, err := k.WatchScope(after, scope)
 			if known := after >= k.Floor(scope); known != (err == nil) {
 				t.Fatalf("%+v after %d of %d: %v (seed %d)", scope, after, k.Floor(scope), err, seed)
