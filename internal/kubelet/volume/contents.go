@@ -43,7 +43,7 @@ func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 	}
 	dir := v.dir(pod.UID, plugin(vol), vol.Name)
 	if vol.ConfigMap == nil {
-		if err := v.inMemory(dir); err != nil {
+		if err := v.inMemory(pod, facts, dir); err != nil {
 			return "", err
 		}
 	}
@@ -52,7 +52,7 @@ func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 }
 
 // inMemory mounts a tmpfs on the folder of a volume that has not been written yet.
-func (v *Volumes) inMemory(dir string) error {
+func (v *Volumes) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	if _, err := v.FS.Readlink(filepath.Join(dir, dataLink)); err == nil {
 		return nil
 	}
@@ -62,12 +62,17 @@ func (v *Volumes) inMemory(dir string) error {
 	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
 		return err
 	}
-	return v.mountMemory(dir, nil)
+	return v.mountMemory(dir, memorySize(pod, nil, facts))
 }
 
 // mountMemory mounts a tmpfs whose pages are not written to swap, where the
-// kernel can promise that (6.3 and later).
-func (v *Volumes) mountMemory(dir string, options []string) error {
+// kernel can promise that (6.3 and later). size is in bytes; 0 is the kernel's
+// default, half of the memory.
+func (v *Volumes) mountMemory(dir string, size int64) error {
+	var options []string
+	if size > 0 {
+		options = append(options, fmt.Sprintf("size=%d", size))
+	}
 	err := v.Mounter.Mount("tmpfs", dir, "tmpfs", slices.Concat(options, []string{"noswap"}))
 	if errors.Is(err, syscall.EINVAL) {
 		err = v.Mounter.Mount("tmpfs", dir, "tmpfs", options)

@@ -20,7 +20,7 @@ import (
 
 const everyone = 0o777
 
-func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
+func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	if dir := v.mounted(pod, vol); dir != "" {
 		return dir, nil
 	}
@@ -28,7 +28,7 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	if err := v.FS.MkdirAll(dir, everyone); err != nil {
 		return "", err
 	}
-	if err := v.mountMedium(pod, vol.EmptyDir, dir); err != nil {
+	if err := v.mountMedium(pod, vol.EmptyDir, facts, dir); err != nil {
 		return "", err
 	}
 	if err := v.own(pod, dir, false); err != nil {
@@ -38,7 +38,7 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume) (string, error) {
 }
 
 // mountMedium mounts what an emptyDir is to be on, unless it is mounted.
-func (v *Volumes) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, dir string) error {
+func (v *Volumes) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, facts Facts, dir string) error {
 	if source.Medium == v1.StorageMediumDefault {
 		return nil
 	}
@@ -46,11 +46,7 @@ func (v *Volumes) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, dir 
 		return err
 	}
 	if source.Medium == v1.StorageMediumMemory {
-		var options []string
-		if size := memorySize(pod, source); size > 0 {
-			options = append(options, fmt.Sprintf("size=%d", size))
-		}
-		return v.mountMemory(dir, options)
+		return v.mountMemory(dir, memorySize(pod, source.SizeLimit, facts))
 	}
 	size, err := pageSize(pod, source.Medium)
 	if err != nil {
@@ -82,12 +78,19 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	return resource.ParseQuantity(slices.Collect(maps.Keys(sizes))[0])
 }
 
-// memorySize is the size of a tmpfs: the volume's limit or the pod's memory
-// limit, whichever is smaller; 0 for none.
-func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
+// memorySize is the size of a tmpfs in bytes: the least of the volume's limit,
+// if it has one, of the pod's memory limit, if all of its containers have one,
+// and of what the node has for pods; 0 if nothing of that is known.
+func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 	var size int64
-	if source.SizeLimit != nil {
-		size = amount.Value(*source.SizeLimit)
+	least := func(q *resource.Quantity) {
+		if bytes := amount.Value(*q); bytes > 0 && (size == 0 || bytes < size) {
+			size = bytes
+		}
+	}
+	least(facts.Allocatable.Memory())
+	if limit != nil {
+		least(limit)
 	}
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
@@ -95,10 +98,7 @@ func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	limit := amount.Value(*limits.Memory())
-	if limit > 0 && (size == 0 || limit < size) {
-		return limit
-	}
+	least(limits.Memory())
 	return size
 }
 

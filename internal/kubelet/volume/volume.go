@@ -109,7 +109,7 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	switch {
 	case vol.EmptyDir != nil:
-		return v.emptyDir(pod, vol)
+		return v.emptyDir(pod, vol, facts)
 	case vol.HostPath != nil:
 		return v.host(pod, vol)
 	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:

@@ -1,0 +1,50 @@
+package volume
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// What a pod has in memory by its volumes is bounded by its own limit, or by
+// what the node has for pods: the keys of a secret may be projected any number
+// of times.
+func TestSizeOfVolumesInMemory(t *testing.T) {
+	small := resource.MustParse("1Mi")
+	memory := func(bytes string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceMemory: resource.MustParse(bytes)}
+	}
+	for name, test := range map[string]struct {
+		limits, allocatable v1.ResourceList
+		secret, work        string // options of the mounts
+	}{
+		"limit of the pod":   {memory("16Mi"), memory("1Gi"), "size=16777216", "size=1048576"},
+		"limit of the node":  {nil, memory("1Gi"), "size=1073741824", "size=1048576"},
+		"less than they ask": {memory("4Ki"), memory("1Gi"), "size=4096", "size=4096"},
+		"nothing is known":   {nil, nil, "", "size=1048576"},
+	} {
+		k := &kernel{}
+		v := &Volumes{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
+		pod := podWith(nil,
+			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+			v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &small}}},
+		)
+		pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Limits: test.limits}}}
+		if _, _, err := v.SetUp(t.Context(), pod, Facts{Allocatable: test.allocatable}); err != nil {
+			t.Fatal(err)
+		}
+		if len(k.options) != 2 {
+			t.Fatalf("%s: %d mounts", name, len(k.options))
+		}
+		for i, want := range []string{test.secret, test.work} {
+			if want == "" {
+				want = "noswap"
+			}
+			if !slices.Contains(k.options[i], want) || want == "noswap" && len(k.options[i]) != 1 {
+				t.Errorf("%s: mount %d has options %v, want %s", name, i, k.options[i], want)
+			}
+		}
+	}
+}
