@@ -108,6 +108,17 @@ func oomReport(pid, before int) string {
 	return report
 }
 
+// saysCause reports whether Go's runtime says by a line why it ends. Of a fault,
+// as in a mapped file that became shorter, a crash report has the signal alone.
+func saysCause(line string) bool {
+	for _, start := range []string{"panic: ", "fatal error: ", "unexpected fault address ", "[signal "} {
+		if strings.HasPrefix(line, start) {
+			return true
+		}
+	}
+	return false
+}
+
 // maxReport bounds what is read of a crash report or a log, in bytes.
 const maxReport = 32 << 20
 
@@ -125,7 +136,7 @@ func lineOf(path string, from int64) string {
 	lines := bufio.NewReader(io.NewSectionReader(f, from, maxReport))
 	for {
 		line, more, err := lines.ReadLine()
-		if text := string(line); strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
+		if text := string(line); saysCause(text) {
 			return text
 		}
 		for more && err == nil { // the rest of a long line

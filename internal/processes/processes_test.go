@@ -90,6 +90,17 @@ func TestMain(m *testing.M) {
 		NewReporter()
 		var none []string
 		_ = none[len(os.Args)]
+	case "faults":
+		NewReporter()
+		f, err := os.CreateTemp(dir, "")
+		if err != nil || f.Truncate(1) != nil {
+			os.Exit(1)
+		}
+		mapped, err := syscall.Mmap(int(f.Fd()), 0, 1, syscall.PROT_READ, syscall.MAP_SHARED)
+		if err != nil || os.Remove(f.Name()) != nil || f.Truncate(0) != nil {
+			os.Exit(1)
+		}
+		os.Exit(int(mapped[0]))
 	case "starves":
 		NewReporter().Send(Message{MemoryLimit: 64 << 20})
 		if syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{}) != nil {
@@ -294,6 +305,16 @@ func TestPanicIsTheCause(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// A file that is shorter than what is mapped of it is no want of memory.
+func TestFaultIsTheCause(t *testing.T) {
+	s := supervise(t, "faults")
+	st := s.until("it was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	if cause := st.Processes[1].LastCause; !strings.Contains(cause, "SIGBUS: bus error") || strings.Contains(cause, "MiB of memory") {
+		t.Errorf("cause %q", cause)
+	}
+	s.stop()
 }
 
 // That memory ran out is said where nobody has to look for it.
