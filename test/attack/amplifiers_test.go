@@ -127,7 +127,7 @@ func TestDefinitionsThatMultiply(t *testing.T) {
 	c.meanwhile(t, func(context.Context) {
 		answered(t, "defaults for 100,000 items", c.admin, http.MethodPost, bombs,
 			`{"apiVersion":"attack.example/v1","kind":"Bomb","metadata":{"name":"it"},"items":[`+strings.TrimSuffix(strings.Repeat("{},", 100_000), ",")+`]}`, "application/json", http.StatusUnprocessableEntity)
-		answered(t, "500,000 levels in protobuf", c.admin, http.MethodPost, definitions, deepDefinition(t, 500_000), protobufBody, http.StatusBadRequest)
+		answered(t, "500,000 levels in protobuf", c.admin, http.MethodPost, definitions, deepDefinition(t, 500_000), protobufBody, http.StatusRequestEntityTooLarge)
 	})
 	c.remembers(t, before)
 }

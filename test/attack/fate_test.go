@@ -3,11 +3,13 @@ package attack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,6 +62,26 @@ func (c *cluster) tell(t *testing.T) {
 	})
 }
 
+// containerdPID is the process that runs with the cluster's configuration of
+// containerd.
+func (c *cluster) containerdPID() (int, error) {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range commands {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		arguments := strings.Split(string(raw), "\x00")
+		if filepath.Base(arguments[0]) == containerd && slices.Contains(arguments, filepath.Join(c.data, "containerd", "config.toml")) {
+			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return 0, errors.New("no containerd runs with the cluster's configuration")
+}
+
 // pid is the process id of a part.
 func (c *cluster) pid(t *testing.T, part string) int {
 	t.Helper()
@@ -67,11 +89,7 @@ func (c *cluster) pid(t *testing.T, part string) int {
 	case supervisor:
 		return s.PID
 	case containerd:
-		raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		pid, err := c.containerdPID()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +172,7 @@ func (c *cluster) whole(ctx context.Context, former map[string]int) error {
 			return fmt.Errorf("the process %s is not ready", p.Name)
 		}
 	}
-	raw, err := os.ReadFile(filepath.Join(host.RunDir(c.name), "containerd", "containerd.pid"))
-	if err != nil || strings.TrimSpace(string(raw)) == strconv.Itoa(former[containerd]) {
+	if pid, err := c.containerdPID(); err != nil || pid == former[containerd] {
 		return fmt.Errorf("containerd is not back (%v)", err)
 	}
 	if _, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{

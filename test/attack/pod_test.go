@@ -116,22 +116,25 @@ func TestPodGivesItselfAMessageWithoutEnd(t *testing.T) {
 	fallback := func(pod *v1.Pod) {
 		pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	}
+	try := 0
 	c.meanwhile(t, func(context.Context) {
-		p.create("hole", "truncate -s 1024G /dev/termination-log")
-		p.create("torrent", "dd if=/dev/zero bs=1M count=64 2>/dev/null; exit 1", fallback)
-		p.create("pipe", "true", inVolume("mkfifo /scratch/message"), asMessage)
-		p.create("device", "true", inVolume("mknod /scratch/message c 1 5"), asMessage)
-		p.create("link", "true", inVolume("ln -s /etc/shadow /scratch/message"), asMessage)
+		try++
+		named := func(name string) string { return fmt.Sprintf("%s-%d", name, try) }
+		p.create(named("hole"), "truncate -s 1024G /dev/termination-log")
+		p.create(named("torrent"), "dd if=/dev/zero bs=1M count=64 2>/dev/null; exit 1", fallback)
+		p.create(named("pipe"), "true", inVolume("mkfifo /scratch/message"), asMessage)
+		p.create(named("device"), "true", inVolume("mknod /scratch/message c 1 5"), asMessage)
+		p.create(named("link"), "true", inVolume("ln -s /etc/shadow /scratch/message"), asMessage)
 		for _, name := range []string{"hole", "torrent", "pipe", "device"} {
-			_, main := p.until(name, "restarted twice", restartedTwice)
+			_, main := p.until(named(name), "restarted twice", restartedTwice)
 			if message := main.LastTerminationState.Terminated.Message; len(message) > 4096 {
 				t.Errorf("%s: a message of %d bytes", name, len(message))
 			}
 		}
-		if _, main := p.until("hole", "restarted", restartedTwice); len(main.LastTerminationState.Terminated.Message) != 4096 {
+		if _, main := p.until(named("hole"), "restarted", restartedTwice); len(main.LastTerminationState.Terminated.Message) != 4096 {
 			t.Errorf("hole: a message of %d bytes", len(main.LastTerminationState.Terminated.Message))
 		}
-		_, main := p.until("link", "refused", waitsFor("CreateContainerConfigError"))
+		_, main := p.until(named("link"), "refused", waitsFor("CreateContainerConfigError"))
 		if message := main.State.Waiting.Message; strings.Contains(message, "root:") {
 			t.Errorf("link: %s", message)
 		}

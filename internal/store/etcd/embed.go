@@ -87,11 +87,12 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDatabase(config.Dir); err != nil {
+	if err := checkFiles(config); err != nil {
 		return nil, err
 	}
 	server, err := start(ec, ends)
 	if err != nil {
+		supervise.Note(ctx, err)
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, becauseFull(config.Dir, statDisk, err))
 	}
 	if err := os.Chmod(config.socket(), 0o700); err != nil {
@@ -309,7 +310,8 @@ func within(failed bool, closing func()) {
 	}
 }
 
-// start starts an etcd. What it finds fatal, such as a damaged log, is an error.
+// start starts an etcd. What it finds fatal, such as a damaged log, is an
+// error, and so is a panic.
 func start(ec *embed.Config, ends fatal) (*embed.Etcd, error) {
 	type result struct {
 		server *embed.Etcd
@@ -317,8 +319,12 @@ func start(ec *embed.Config, ends fatal) (*embed.Etcd, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		server, err := embed.StartEtcd(ec)
-		done <- result{server, err}
+		var r result
+		r.err = supervise.Call(func() (err error) {
+			r.server, err = embed.StartEtcd(ec)
+			return err
+		})
+		done <- r
 	}()
 	select {
 	case r := <-done:
