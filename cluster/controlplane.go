@@ -241,18 +241,33 @@ func (p *ControlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 	if p.etcd.Shared() {
 		p.options.Progress("waiting for enough members of the etcd cluster " + p.etcd.InitialCluster)
 	}
-	embedded, err := etcd.Embed(p.log.Context(ctx, "etcd"), p.etcd.Config)
-	if err != nil {
-		return nil, err
-	}
-	p.options.Progress("etcd is up")
+	var embedded *etcd.Embedded
+	opened := make(chan error, 1)
 	p.group.Go(ctx, "etcd", func(ctx context.Context) error {
+		if embedded == nil {
+			var err error
+			embedded, err = etcd.Embed(ctx, p.etcd.Config)
+			opened <- err
+			if err != nil {
+				<-ctx.Done() // whoever waits for the store ends all
+				return nil
+			}
+		}
 		err := embedded.Run(ctx)
 		if err != nil {
 			end(&lostStore{fmt.Errorf("etcd in %s: %w", p.etcd.Dir, err)})
 		}
 		return err
 	})
+	select {
+	case err := <-opened:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	p.options.Progress("etcd is up")
 	return embedded, nil
 }
 

@@ -77,6 +77,7 @@ type Embedded struct {
 	poke   chan struct{} // the quota was hit
 	ends   fatal         // etcd cannot go on
 	room   *room
+	single bool // it has no other members
 }
 
 // Embed starts an etcd and returns once it can answer. Run must follow.
@@ -99,8 +100,8 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
-	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends}
-	if err := e.lead(ctx, config.PeerURL == ""); err != nil {
+	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends, single: config.PeerURL == ""}
+	if err := e.lead(ctx, e.single); err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	client := v3client.New(server.Server)
@@ -119,20 +120,30 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 func (e *Embedded) lead(ctx context.Context, single bool) error {
 	err := e.elected(ctx, single)
 	if err != nil {
-		within(ctx.Err() == nil, e.server.Close)
+		within(ctx.Err() == nil, func() {
+			e.server.Server.Stop() // Close alone waits until it is ready
+			e.server.Close()
+		})
 	}
 	return err
 }
 
-// elected waits until there is a leader, which a single member becomes at once.
+// elected waits until there is a leader, which a single member becomes at once,
+// and reports what it waits for.
 func (e *Embedded) elected(ctx context.Context, single bool) error {
 	if single {
 		if err := setTick(e.server.Server, electingTick); err != nil {
 			return err
 		}
 	}
+	waiting, cancel := context.WithCancel(ctx)
+	var beside supervise.WaitGroup
+	beside.Go(waiting, func() { reportLeader(waiting, e.server.Server.ReadyNotify(), e.unready) })
+	defer beside.Wait()
+	defer cancel()
 	select {
 	case <-e.server.Server.ReadyNotify():
+		beside.Wait()
 	case err := <-e.server.Err():
 		return err
 	case err := <-e.ends:
@@ -254,6 +265,9 @@ func (e *Embedded) Run(ctx context.Context) error {
 	var beside supervise.WaitGroup
 	beside.Go(maintenance, func() { e.maintain(maintenance) })
 	beside.Go(maintenance, func() { e.room.report(maintenance) })
+	if !e.single { // which leads always
+		beside.Go(maintenance, func() { reportLeader(maintenance, nil, e.leaderless) })
+	}
 	err := e.lives(ctx)
 	cancel()
 	e.stop(beside.Wait, err != nil)
