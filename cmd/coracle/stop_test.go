@@ -71,7 +71,8 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	}
 	defer func() { _ = got.Release() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		t.Log("the process has ended:", err)
 	case <-time.After(10 * time.Second):
 		t.Error("with the lock the process is not ended")
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"sync"
@@ -35,6 +36,7 @@ const (
 )
 
 // elementsOf is how many objects, or lists and maps of them, a body has at most.
+// An element that is null becomes an empty object.
 func elementsOf(body []byte, contentType string) int {
 	media, _ := codec.InputMedia(contentType, true, true)
 	switch media {
@@ -48,9 +50,11 @@ func elementsOf(body []byte, contentType string) int {
 		}
 		return n
 	case codec.YAML:
-		return bytes.Count(body, []byte("{")) + max(bytes.Count(body, []byte("\n")), bytes.Count(body, []byte("- ")))
+		if !json.Valid(body) {
+			return bytes.Count(body, []byte("{")) + bytes.Count(body, []byte(",")) + max(bytes.Count(body, []byte("\n")), bytes.Count(body, []byte("- ")))
+		}
 	}
-	return bytes.Count(body, []byte("{"))
+	return bytes.Count(body, []byte("{")) + bytes.Count(body, []byte("null"))
 }
 
 // elementSizes are the results of largestElement by type.

@@ -37,6 +37,8 @@ func TestBodiesThatAreDecodedToMuch(t *testing.T) {
 		{"JSON", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", many), ",") + `]}}`, "application/json", http.StatusTooManyRequests},
 		{"JSON without end", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", 6*many), ",") + `]}}`, "application/json", http.StatusRequestEntityTooLarge},
 		{"YAML", podsPath, "metadata: {name: wide}\nspec:\n  containers:\n" + strings.Repeat("  - {}\n", many/2), "application/yaml", http.StatusTooManyRequests},
+		{"nulls", podsPath, `{"metadata":{"name":"wide"},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("null,", many), ",") + `]}}`, "application/json", http.StatusTooManyRequests},
+		{"nulls in YAML", podsPath, "metadata: {name: wide}\nspec: {containers: [" + strings.TrimSuffix(strings.Repeat("~,", many), ",") + "]}", "application/yaml", http.StatusTooManyRequests},
 		{"protobuf", podsPath, "k8s\x00" + string(raw), "application/vnd.kubernetes.protobuf", http.StatusTooManyRequests},
 		{"a pod", podsPath, podBody, "application/json", http.StatusCreated},
 		{"a large map", mapsPath, configMap("large", `},"data":{"a":`+data+`}`), "application/json", http.StatusCreated},

@@ -3,6 +3,7 @@ package component
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -25,11 +26,18 @@ import (
 func CheckValues(fs *pflag.FlagSet) error {
 	var errs []error
 	fs.Visit(func(f *pflag.Flag) {
-		if err := checkValue(f); err != nil {
+		if err := checkValue(f); err != nil && !isMade(fs, f, err) {
 			errs = append(errs, fmt.Errorf("--%s=%s: %w", f.Name, strings.Trim(f.Value.String(), "[]"), err))
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// isMade tells whether a file is missing that the component itself makes: the
+// authorities and keys in its directory of certificates.
+func isMade(fs *pflag.FlagSet, f *pflag.Flag, err error) bool {
+	made := fs.Lookup("cert-dir")
+	return made != nil && errors.Is(err, iofs.ErrNotExist) && filepath.Dir(f.Value.String()) == filepath.Clean(made.Value.String())
 }
 
 func checkValue(f *pflag.Flag) error {

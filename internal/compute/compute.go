@@ -55,8 +55,8 @@ type Turn struct {
 	lapsed  bool          // somebody else has got the place
 	granted chan struct{} // closed when it gets a place, while it waits
 	left    bool
-	waiting bool // for something else than a processor
-	waits   int  // how often that began or ended
+	waiting int // for something else than a processor: how many waits, one in another
+	waits   int // how often the outermost began or ended
 }
 
 // Enter waits for a place. It fails with ctx's error. The turn must leave.
@@ -166,7 +166,7 @@ func (t *Turn) lapse(begun time.Time) {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if t.begun == begun && !t.lapsed {
+	if t.begun.Equal(begun) && !t.lapsed {
 		t.lapsed = true
 		q.free++
 		q.grant()
@@ -202,35 +202,47 @@ const instant = 100 * time.Millisecond
 // Waiting gives back the place of the request that a context is of, while it
 // waits for something else than a processor, unless that takes but an instant.
 // resume waits for a place again; its error is ctx's, and says that the request
-// is over.
+// is over. A wait within another changes nothing: the place is back when the
+// outer one ends. A request waits on one goroutine.
 func Waiting(ctx context.Context) (resume func() error) {
 	t, _ := ctx.Value(turnKey{}).(*Turn)
 	if t == nil {
 		return ctx.Err
 	}
-	wait := t.wait(true)
+	wait, outermost := t.wait(1)
+	end := sync.OnceFunc(func() { t.wait(-1) })
+	if !outermost {
+		return func() error {
+			end()
+			return ctx.Err()
+		}
+	}
 	pause := time.AfterFunc(instant, func() { t.pauseIn(wait) })
 	return func() error {
 		pause.Stop()
-		t.wait(false)
+		end()
 		return t.Resume(ctx)
 	}
 }
 
-// wait begins or ends a wait, and returns its number.
-func (t *Turn) wait(begins bool) int {
+// wait begins (1) or ends (-1) a wait. It returns the number of the outermost
+// wait, and whether this is it.
+func (t *Turn) wait(change int) (number int, outermost bool) {
 	t.queue.mu.Lock()
 	defer t.queue.mu.Unlock()
-	t.waits++
-	t.waiting = begins
-	return t.waits
+	outermost = t.waiting == 0 || t.waiting+change == 0
+	t.waiting += change
+	if outermost {
+		t.waits++
+	}
+	return t.waits, outermost
 }
 
 // pauseIn pauses the turn if it is still in a wait.
 func (t *Turn) pauseIn(wait int) {
 	t.queue.mu.Lock()
 	defer t.queue.mu.Unlock()
-	if t.waiting && t.waits == wait {
+	if t.waiting > 0 && t.waits == wait {
 		t.end()
 	}
 }

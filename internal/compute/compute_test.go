@@ -129,6 +129,16 @@ func TestPause(t *testing.T) {
 		if err := resume(); err != nil {
 			t.Errorf("resumed twice: %v", err)
 		}
+		// A wait within another neither ends that nor waits for a place itself.
+		resume = Waiting(ctx)
+		inner := Waiting(ctx)
+		time.Sleep(2 * instant)
+		if err := inner(); err != nil || q.free != 1 {
+			t.Errorf("after the inner wait: %v, %d free", err, q.free)
+		}
+		if err := resume(); err != nil || q.free != 0 {
+			t.Errorf("after the outer wait: %v, %d free", err, q.free)
+		}
 		// A request that is over gets no place any more.
 		resume = Waiting(ctx)
 		time.Sleep(2 * instant)

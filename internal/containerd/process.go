@@ -57,13 +57,33 @@ func (r *Runtime) start() (*process, error) {
 	return p, nil
 }
 
+// mayBeOurs tells whether a process can be one that this process or an earlier
+// one has started. Any user's process, and any in a pod, can have our command
+// line.
+func (r *Runtime) mayBeOurs(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d", pid)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	namespace, err := os.Readlink(dir + "/ns/pid")
+	if err != nil {
+		return false
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && namespace == own && len(r.groups(pid)) == 0
+}
+
 // find returns the containerd that runs with our configuration file, started
 // by an earlier process, or nil. It is known by its command line: the files in
 // the run directory, a process id among them, are the first that others remove.
 func (r *Runtime) find() (*process, error) {
 	own := func(pid int) bool {
 		args := commandLine(pid)
-		return len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile())
+		return r.mayBeOurs(pid) && len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile())
 	}
 	pids, err := processes(own)
 	if err != nil {

@@ -21,11 +21,14 @@ import (
 // them to be intact or running, may be repeated, and touches nothing of
 // another cluster. Run must have returned.
 func (r *Runtime) Purge(ctx context.Context) error {
-	p, err := r.find()
-	if err != nil {
-		return err
-	}
-	if p != nil {
+	for {
+		p, err := r.find()
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			break
+		}
 		p.stop(stopPatience)
 		p.close()
 	}
@@ -81,7 +84,7 @@ func (r *Runtime) killShims(ctx context.Context) error {
 func (r *Runtime) shims() ([]int, error) {
 	return processes(func(pid int) bool {
 		args := commandLine(pid)
-		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.socket())
+		return r.mayBeOurs(pid) && len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.socket())
 	})
 }
 

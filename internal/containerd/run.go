@@ -33,6 +33,7 @@ const (
 	logPeriod = 10 * time.Second
 	// condition is shown from the end of a containerd until another answers.
 	condition = "Ended"
+	strays    = "Containers that containerd does not know are not ended"
 )
 
 // Run starts containerd, or adopts the one that a killed predecessor of this
@@ -62,14 +63,16 @@ func (r *Runtime) Run(ctx context.Context) error {
 				return err
 			}
 			if err := r.killStrays(ctx); err != nil {
-				return err
+				log.Error(err, strays)
 			}
 			if current, err = r.start(); err != nil {
 				return err
 			}
 			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.configFile())
 		}
-		if r.awaitReady(ctx, current, !announced) {
+		watched, endWatch := context.WithCancel(ctx)
+		lost := r.socketLost(watched)
+		if r.awaitReady(ctx, current, lost, !announced) {
 			supervise.Report(ctx, condition, nil)
 			if !announced {
 				log.Info("Container runtime is ready", "endpoint", r.Endpoint(), "took", time.Since(started).Round(time.Millisecond))
@@ -77,10 +80,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 			}
 			announced = true
 			if err := r.killStrays(ctx); err != nil {
-				log.Error(err, "Containers that containerd does not know are not ended")
+				log.Error(err, strays)
 			}
 		}
-		watched, endWatch := context.WithCancel(ctx)
 		select {
 		case <-ctx.Done():
 			endWatch()
@@ -88,7 +90,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 			current.close()
 			return nil
 		case <-current.gone:
-		case <-r.socketLost(watched):
+		case <-lost:
 			log.Error(nil, "containerd's socket is gone; starting containerd again", "socket", r.socket())
 			current.stop(stopPatience)
 		}
@@ -110,15 +112,20 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// socketPeriod is how often containerd's socket is looked for.
-const socketPeriod = time.Second
+// firstSocketPeriod is how often containerd's socket is looked for until it is
+// there, and socketPeriod from then on.
+const (
+	firstSocketPeriod = 10 * time.Millisecond
+	socketPeriod      = time.Second
+)
 
-// socketLost returns a channel that is closed when the socket has been removed:
-// nobody can reach containerd any more then.
+// socketLost returns a channel that is closed when the socket has been removed
+// after it was there: nobody can reach containerd any more then.
 func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
 	lost := make(chan struct{})
 	supervise.Go(ctx, func() {
-		ticker := time.NewTicker(socketPeriod)
+		seen := false
+		ticker := time.NewTicker(firstSocketPeriod)
 		defer ticker.Stop()
 		for {
 			select {
@@ -126,7 +133,11 @@ func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
 				return
 			case <-ticker.C:
 			}
-			if _, err := os.Lstat(r.socket()); errors.Is(err, os.ErrNotExist) {
+			switch _, err := os.Lstat(r.socket()); {
+			case err == nil && !seen:
+				seen = true
+				ticker.Reset(socketPeriod)
+			case seen && errors.Is(err, os.ErrNotExist):
 				close(lost)
 				return
 			}
@@ -250,13 +261,15 @@ func sameProgram(pid int, path string) bool {
 }
 
 // awaitReady returns true when the CRI answers and, with images, the bundled
-// ones are loaded, false when the process or ctx ended first.
-func (r *Runtime) awaitReady(ctx context.Context, p *process, images bool) bool {
+// ones are loaded, false when the process or ctx ended or the socket was lost first.
+func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct{}, images bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	supervise.Go(ctx, func() {
 		select {
 		case <-p.gone:
+			cancel()
+		case <-lost:
 			cancel()
 		case <-ctx.Done():
 		}

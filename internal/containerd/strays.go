@@ -15,10 +15,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// strayPatience is how long the end of all strays is waited for.
+const strayPatience = 5 * time.Second
+
 // killStrays ends the shims that no containerd can know again, since their
 // folder in its state is gone, with the containers that they hold. The kubelet
 // starts those pods anew; the old ones would run on beside them.
 func (r *Runtime) killStrays(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, strayPatience)
+	defer cancel()
 	shims, err := r.shims()
 	if err != nil {
 		return err

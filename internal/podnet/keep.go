@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -33,10 +34,12 @@ func (n *Network) Missing(podCIDRs []string) (string, error) {
 	if !intact {
 		return "nftables table " + table(n.config.Name).Name, nil
 	}
-	if _, err := netlink.LinkByName(Bridge(n.config.Name)); isMissing(err) && hasIPv4(prefixes) {
-		return "bridge " + Bridge(n.config.Name), nil
-	} else if err != nil && !isMissing(err) {
+	bridge, err := netlink.LinkByName(Bridge(n.config.Name))
+	if err != nil && !isMissing(err) {
 		return "", err
+	}
+	if hasIPv4(prefixes) && (err != nil || bridge.Attrs().Flags&net.FlagUp == 0) {
+		return "bridge " + Bridge(n.config.Name), nil
 	}
 	want, err := n.conflist(prefixes)
 	if err != nil {
@@ -75,19 +78,20 @@ func (n *Network) attach(bridge netlink.Link) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, path := range results {
 		content, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the pod has ended meanwhile
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = reattach(bridge, content)
 		}
-		if err := reattach(bridge, content); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", path, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // reattach does so for one pod, whose interfaces the CNI plugins noted.
@@ -99,7 +103,7 @@ func reattach(bridge netlink.Link, noted []byte) error {
 		}
 	}
 	if err := json.Unmarshal(noted, &pod); err != nil {
-		return err
+		return nil // a note that was cut short: of that pod nothing is known
 	}
 	for _, ip := range pod.Result.IPs {
 		prefix, err := netip.ParsePrefix(ip.Address)
@@ -129,7 +133,8 @@ func reattach(bridge netlink.Link, noted []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true), netlink.LinkSetUp(port)); err != nil {
+		err = errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true), netlink.LinkSetUp(port))
+		if err != nil && linkExists(port) {
 			return err
 		}
 	}

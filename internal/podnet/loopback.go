@@ -24,14 +24,19 @@ func (n *Network) routeLoopback() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.config.MTU}}
 	switch err := netlink.LinkAdd(bridge); {
 	case errors.Is(err, fs.ErrExist):
+		there, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkSetUp(there)
+		}
+		if err != nil {
+			return fmt.Errorf("setting bridge %s up: %w", name, err)
+		}
 	case err != nil:
 		return fmt.Errorf("making bridge %s: %w", name, err)
 	default:
-		if err := n.attach(bridge); err != nil {
-			return fmt.Errorf("putting the interfaces of running pods onto bridge %s: %w", name, err)
-		}
-		if err := netlink.LinkSetUp(bridge); err != nil {
-			return fmt.Errorf("setting bridge %s up: %w", name, err)
+		if err := errors.Join(n.attach(bridge), netlink.LinkSetUp(bridge)); err != nil {
+			// The next attempt begins anew.
+			return fmt.Errorf("putting the interfaces of running pods onto bridge %s: %w", name, errors.Join(err, netlink.LinkDel(bridge)))
 		}
 	}
 	path := filepath.Join("/proc/sys/net/ipv4/conf", name, "route_localnet")

@@ -106,7 +106,8 @@ func TestLogAsMessagesEnds(t *testing.T) {
 			}
 		}
 		select {
-		case <-answered:
+		case err := <-answered:
+			t.Logf("%s: the request has ended: %v", what, err)
 		case <-late:
 			t.Fatalf("%s: the request does not end", what)
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -124,7 +125,7 @@ func (f *folder) read(path string) ([]*v1.Pod, error) {
 		return nil, fmt.Errorf("%w: not a file", errManifest)
 	}
 	raw, err := f.disk.ReadFile(path, maxManifest)
-	if errors.Is(err, files.ErrTooLarge) {
+	if errors.Is(err, files.ErrTooLarge) || errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%w: %w", errManifest, err)
 	}
 	if err != nil {
