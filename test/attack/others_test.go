@@ -33,7 +33,7 @@ const (
 	// What else the machine does can only make the others slower, so that the
 	// best figure is the nearest to what the attack alone does to them; what
 	// is due to the attack is there every time.
-	attackTries = 3
+	attackTries = 5
 	// After a try that is too slow the same gets are timed for calmTime
 	// without an attack. On a machine so busy that they miss the bar
 	// themselves, an attack may make them this many times slower.
