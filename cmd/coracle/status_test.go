@@ -79,9 +79,9 @@ func TestASuspendedProcessIsAProblem(t *testing.T) {
 	if _, err := syscall.Wait4(cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
 		t.Fatal(err)
 	}
-	_, start, _ := processes.State(cmd.Process.Pid)
+	stat, _ := processes.ReadStat(cmd.Process.Pid)
 	c := &condition{}
-	err := errors.Join(c.inspect([]processes.Process{{Name: processes.Node, PID: cmd.Process.Pid, Start: start, Ready: true}})...)
+	err := errors.Join(c.inspect([]processes.Process{{Name: processes.Node, PID: cmd.Process.Pid, Start: stat.Start, Ready: true}})...)
 	if !c.held || err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("%v, held %v", err, c.held)
 	}

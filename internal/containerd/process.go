@@ -83,7 +83,7 @@ func (r *Runtime) mayBeOurs(pid int) bool {
 func (r *Runtime) find() (*process, error) {
 	own := func(pid int) bool {
 		args := commandLine(pid)
-		return r.mayBeOurs(pid) && len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile())
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile()) && r.mayBeOurs(pid)
 	}
 	pids, err := processes(own)
 	if err != nil {

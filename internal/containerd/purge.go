@@ -84,7 +84,7 @@ func (r *Runtime) killShims(ctx context.Context) error {
 func (r *Runtime) shims() ([]int, error) {
 	return processes(func(pid int) bool {
 		args := commandLine(pid)
-		return r.mayBeOurs(pid) && len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.socket())
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.socket()) && r.mayBeOurs(pid)
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	supervision "github.com/coracle-io/coracle/internal/processes"
 )
 
 // strayPatience is how long the end of all strays is waited for.
@@ -46,7 +48,10 @@ func (r *Runtime) killStrays(ctx context.Context) error {
 
 // killShim ends a shim and what runs in the control groups of its containers.
 func (r *Runtime) killShim(ctx context.Context, shim int) error {
-	held, err := processes(func(pid int) bool { return parent(pid) == shim })
+	held, err := processes(func(pid int) bool {
+		s, ok := supervision.ReadStat(pid)
+		return ok && s.Parent == shim
+	})
 	if err != nil {
 		return err
 	}
@@ -56,7 +61,10 @@ func (r *Runtime) killShim(ctx context.Context, shim int) error {
 	}
 	_ = unix.Kill(shim, unix.SIGKILL)
 	for {
-		left := slices.DeleteFunc(held, func(pid int) bool { return !errors.Is(unix.Kill(pid, unix.SIGKILL), nil) || exited(pid) })
+		left := slices.DeleteFunc(held, func(pid int) bool {
+			_, lives := supervision.ReadStat(pid)
+			return !lives || unix.Kill(pid, unix.SIGKILL) != nil
+		})
 		for _, group := range groups {
 			for _, pid := range cgroupProcesses(group) {
 				_ = unix.Kill(pid, unix.SIGKILL)
@@ -100,33 +108,4 @@ func argument(args []string, flag string) string {
 		return args[i+1]
 	}
 	return ""
-}
-
-// parent is the process that a process belongs to, 0 if there is no such one.
-func parent(pid int) int {
-	fields := stat(pid)
-	if len(fields) < 2 {
-		return 0
-	}
-	id, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0
-	}
-	return id
-}
-
-// exited tells whether a process is gone or only waits for its parent.
-func exited(pid int) bool {
-	fields := stat(pid)
-	return len(fields) == 0 || fields[0] == "Z"
-}
-
-// stat is a process's state, its parent's id and what follows (proc_pid_stat(5)).
-func stat(pid int) []string {
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return nil
-	}
-	_, after, _ := strings.Cut(string(content), ") ")
-	return strings.Fields(after)
 }

@@ -18,11 +18,11 @@ import (
 // (proc(5), field 22 of stat). With the id it names a process for good: ids
 // are used again, start times are not.
 func StartTime(pid int) (uint64, error) {
-	_, start, ok := processes.State(pid)
+	s, ok := processes.ReadStat(pid)
 	if !ok {
 		return 0, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
 	}
-	return start, nil
+	return s.Start, nil
 }
 
 // Running reports whether the cluster's process is alive.

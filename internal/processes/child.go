@@ -70,7 +70,8 @@ func (c *child) start(s *supervisor) error {
 		return err
 	}
 	c.process, c.status.PID = p, p.Pid
-	_, c.status.Start, _ = State(p.Pid)
+	stat, _ := ReadStat(p.Pid)
+	c.status.Start = stat.Start
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)

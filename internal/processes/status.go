@@ -52,27 +52,38 @@ func (s *Status) write(runDir string) error {
 	return sharedfile.Replace(statusFile(runDir), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600})
 }
 
-// State is what the kernel does with a process: proc(5)'s letter, as T for one
-// that is stopped, and when it was started, in clock ticks since boot. ok is
-// false if there is no such process.
-func State(pid int) (state byte, start uint64, ok bool) {
+// Stat is what the kernel tells of a process (proc_pid_stat(5)).
+type Stat struct {
+	State  byte // its letter, as T for one that is stopped
+	Parent int
+	Start  uint64 // in clock ticks since boot
+}
+
+// ReadStat reads it; ok is false if there is no such process, or only what its
+// parent has not waited for yet.
+func ReadStat(pid int) (s Stat, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, 0, false
+		return s, false
 	}
 	// the command, field 2, is in parentheses and may hold anything
 	_, rest, found := cutLast(string(raw), ')')
 	fields := strings.Fields(rest)
 	if !found || len(fields) < 20 {
-		return 0, 0, false
+		return s, false
 	}
 	// A process whose first thread has ended still has its files, such as the
 	// ports it listens on, until all have.
 	if threads, _ := strconv.Atoi(fields[17]); threads <= 1 && (fields[0] == "Z" || fields[0] == "X") {
-		return 0, 0, false
+		return s, false
 	}
-	start, err = strconv.ParseUint(fields[19], 10, 64)
-	return fields[0][0], start, err == nil
+	s.State = fields[0][0]
+	s.Parent, err = strconv.Atoi(fields[1])
+	if err != nil {
+		return s, false
+	}
+	s.Start, err = strconv.ParseUint(fields[19], 10, 64)
+	return s, err == nil
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {
@@ -87,15 +98,15 @@ func (p Process) Running() bool {
 	if p.PID == 0 {
 		return false
 	}
-	_, start, ok := State(p.PID)
-	return ok && start == p.Start
+	s, ok := ReadStat(p.PID)
+	return ok && s.Start == p.Start
 }
 
 // Suspended reports whether the process lives but was told not to run
 // (SIGSTOP, or a debugger).
 func (p Process) Suspended() bool {
-	state, start, ok := State(p.PID)
-	return ok && start == p.Start && (state == 'T' || state == 't')
+	s, ok := ReadStat(p.PID)
+	return ok && s.Start == p.Start && (s.State == 'T' || s.State == 't')
 }
 
 // String says in words how the process is.

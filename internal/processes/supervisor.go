@@ -307,7 +307,8 @@ func (s *supervisor) stopNext() {
 // publish writes the status. What cannot be written is no reason to end.
 func (s *supervisor) publish() {
 	st := Status{PID: os.Getpid(), Since: s.since, Ready: s.ready}
-	_, st.Start, _ = State(st.PID)
+	stat, _ := ReadStat(st.PID)
+	st.Start = stat.Start
 	for _, c := range s.children {
 		st.Processes = append(st.Processes, c.status)
 	}
