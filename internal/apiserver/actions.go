@@ -171,11 +171,7 @@ func isKubeletAction(parts []string) bool {
 // decodeAction reads the body of an action as an object of another kind than
 // the resource's.
 func (q action) decodeAction(obj runtime.Object, kind schema.GroupVersionKind) (*metav1.CreateOptions, error) {
-	body, err := q.readBody()
-	if err != nil {
-		return nil, err
-	}
-	options, err := createOptions(q.query())
+	body, options, err := received(q.operation, createOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -248,15 +244,7 @@ func (q action) review() error {
 	if err != nil {
 		return err
 	}
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	options, err := createOptions(q.query())
-	if err != nil {
-		return err
-	}
-	obj, err := q.decode(body, options.FieldValidation)
+	obj, options, err := q.newObject()
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func errDecodedTooLarge() error {
 // decodedUse is how many bytes a body takes until its object is stored.
 func (q operation) decodedUse() int64 {
 	use := int64(len(q.body.data)) * decodedCost
-	n := elementsOf(q.body.data, q.http.Header.Get("Content-Type"))
+	n := q.body.countElements(q.http.Header.Get("Content-Type"))
 	if n < fewElements || q.Endpoint == nil || q.Endpoint.Version.New == nil {
 		return use
 	}

@@ -68,6 +68,16 @@ type requestBody struct {
 	data     []byte
 	rest     io.ReadCloser // of a body that is too large for a verb; nil for none
 	received int           // bytes
+	elements *int          // elementsOf what was received; nil until it is asked for
+}
+
+// countElements is elementsOf the body, which is read through at most once.
+func (b *requestBody) countElements(contentType string) int {
+	if b.elements == nil {
+		n := elementsOf(b.data, contentType)
+		b.elements = &n
+	}
+	return *b.elements
 }
 
 // sendsBody says that the client may send a body.
@@ -175,7 +185,7 @@ func (b *requestBody) unread(sent io.ReadCloser) io.ReadCloser {
 func (b *requestBody) isLarge(r *http.Request) bool {
 	size := len(b.data)
 	return size > largeBody || size > largePatch && r.Method == http.MethodPatch ||
-		size > manyElements && elementsOf(b.data, r.Header.Get("Content-Type")) > manyElements
+		size > manyElements && b.countElements(r.Header.Get("Content-Type")) > manyElements
 }
 
 // isElsewhere says that another server answers for what the request is about.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -110,15 +111,7 @@ func (q operation) create() error {
 	if err != nil {
 		return err
 	}
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	options, err := createOptions(q.query())
-	if err != nil {
-		return err
-	}
-	obj, err := q.decode(body, options.FieldValidation)
+	obj, options, err := q.newObject()
 	if err != nil {
 		return err
 	}
@@ -135,11 +128,7 @@ func (q operation) update() error {
 	if err != nil {
 		return err
 	}
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	options, err := updateOptions(q.query())
+	body, options, err := received(q, updateOptions)
 	if err != nil {
 		return err
 	}
@@ -187,11 +176,7 @@ func (q operation) updateScale() error {
 	if err != nil {
 		return err
 	}
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	options, err := updateOptions(q.query())
+	body, options, err := received(q, updateOptions)
 	if err != nil {
 		return err
 	}
@@ -274,6 +259,25 @@ func (q operation) deleteCollection() error {
 		return err
 	}
 	return out.page(page)
+}
+
+// received reads the body and then the options of a verb.
+func received[O any](q operation, parse func(url.Values) (O, error)) (body registry.Body, options O, err error) {
+	if body, err = q.readBody(); err != nil {
+		return body, options, err
+	}
+	options, err = parse(q.query())
+	return body, options, err
+}
+
+// newObject reads the object that is to be created, and how.
+func (q operation) newObject() (resource.Object, *metav1.CreateOptions, error) {
+	body, options, err := received(q, createOptions)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj, err := q.decode(body, options.FieldValidation)
+	return obj, options, err
 }
 
 // readBody reads a body of the kind that the endpoint expects.

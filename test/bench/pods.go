@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 const (
@@ -117,7 +119,7 @@ func (l *lives) round(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	if err := l.until(ctx, l.ready, names, func(e watch.Event, pod *v1.Pod) bool { return isReady(pod) }); err != nil {
+	if err := l.until(ctx, l.ready, names, func(e watch.Event, pod *v1.Pod) bool { return podutil.IsReady(pod) }); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -153,15 +155,6 @@ func (l *lives) until(ctx context.Context, when map[string]time.Time, names []st
 		}
 	}
 	return nil
-}
-
-func isReady(pod *v1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func between(from, to map[string]time.Time) latencies {
