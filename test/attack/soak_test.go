@@ -67,7 +67,7 @@ func TestSoak(t *testing.T) {
 				return
 			}
 		}
-		memory = append(memory, c.memory(t))
+		memory = append(memory, c.settled(t))
 		goroutines = append(goroutines, c.gauge(t, "go_goroutines"))
 		t.Logf("after %v: %d MB, %d goroutines", time.Since(begun).Round(time.Second), memory[n]>>20, goroutines[n])
 	}
