@@ -122,3 +122,11 @@ func (a *access) guard(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// verified are the authorities behind a way to verify certificates; nil for none.
+func verified(verify x509request.VerifyOptionFunc) func() *x509.CertPool {
+	return func() *x509.CertPool {
+		options, _ := verify()
+		return options.Roots
+	}
+}

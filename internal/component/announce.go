@@ -5,17 +5,7 @@ import (
 	"crypto/x509"
 	"slices"
 	"sync/atomic"
-
-	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 )
-
-// verified are the authorities behind a way to verify certificates; nil for none.
-func verified(verify x509request.VerifyOptionFunc) func() *x509.CertPool {
-	return func() *x509.CertPool {
-		options, _ := verify()
-		return options.Roots
-	}
-}
 
 // joined are the authorities in PEM of all sources, which may change.
 func joined(sources ...func() []byte) func() *x509.CertPool {

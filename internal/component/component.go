@@ -89,3 +89,16 @@ func authorityOf(kubeconfig string) (func() *x509.CertPool, error) {
 	}
 	return func() *x509.CertPool { return pool }, nil
 }
+
+// readAuthorities reads the certificates of the PEM file that a flag names.
+func readAuthorities(flag, file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("--%s=%s holds no PEM certificate", flag, file)
+	}
+	return pool, nil
+}

@@ -2,12 +2,10 @@ package component
 
 import (
 	"net/http"
-	"net/http/pprof"
 	"runtime"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/feature"
-	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // handlers are what the API server answers besides the API.
@@ -33,16 +31,6 @@ func (a *APIServer) handlers(issuer *serviceaccount.Issuer, documents http.Handl
 	}
 	addZPages(handlers, "apiserver", valuesOf(a.flags.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")
 	return handlers, nil
-}
-
-// addProfiles adds the Go runtime's profiles below /debug/pprof/. The paths
-// pass authentication and authorization as all others do.
-func addProfiles(handlers map[string]http.Handler) {
-	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
-	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
-	handlers["/debug/pprof/profile"] = httpserver.Stream(http.HandlerFunc(pprof.Profile))
-	handlers["/debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
-	handlers["/debug/pprof/trace"] = httpserver.Stream(http.HandlerFunc(pprof.Trace))
 }
 
 // document serves a small document that is made anew for each request.

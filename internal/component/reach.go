@@ -3,7 +3,6 @@ package component
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/netip"
 	"os"
@@ -94,19 +93,6 @@ func addressTypes(names []string) []corev1.NodeAddressType {
 		types[i] = corev1.NodeAddressType(name)
 	}
 	return types
-}
-
-// readAuthorities reads the certificates of the PEM file that a flag names.
-func readAuthorities(flag, file string) (*x509.CertPool, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("--%s=%s holds no PEM certificate", flag, file)
-	}
-	return pool, nil
 }
 
 // keepSelfService keeps the Service through which pods reach this server.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"slices"
 	"strconv"
 	"sync"
@@ -114,6 +115,16 @@ func (s *Serving) handlers(ctx context.Context, component string, flags flagValu
 		mux.Handle(path, handler)
 	}
 	return mux
+}
+
+// addProfiles adds the Go runtime's profiles below /debug/pprof/. The paths
+// pass authentication and authorization as all others do.
+func addProfiles(handlers map[string]http.Handler) {
+	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
+	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
+	handlers["/debug/pprof/profile"] = httpserver.Stream(http.HandlerFunc(pprof.Profile))
+	handlers["/debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
+	handlers["/debug/pprof/trace"] = httpserver.Stream(http.HandlerFunc(pprof.Trace))
 }
 
 // parts are checks of the parts of the component that ctx belongs to.

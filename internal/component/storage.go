@@ -43,5 +43,3 @@ func (f *StorageFlags) validate() []error {
 	}
 	return errs
 }
-
-// compact makes the store forget until ctx ends.
