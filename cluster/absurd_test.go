@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
@@ -24,7 +25,7 @@ func TestAbsurdValues(t *testing.T) {
 		addFlags func(*pflag.FlagSet)
 		hand     func(*Options, []string)
 	}{
-		{"apiserver", component.NewAPIServerFlags().AddFlags, func(o *Options, a []string) { o.APIServerArgs = a }},
+		{"apiserver", apiserver.NewFlags().AddFlags, func(o *Options, a []string) { o.APIServerArgs = a }},
 		{"controller-manager", component.NewControllerManager().AddFlags, func(o *Options, a []string) { o.ControllerManagerArgs = a }},
 		{"scheduler", component.NewScheduler().AddFlags, func(o *Options, a []string) { o.SchedulerArgs = a }},
 		{"kubelet", component.NewKubelet().AddFlags, func(o *Options, a []string) { o.KubeletArgs = a }},

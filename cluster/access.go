@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/coracle-io/coracle/internal/client"
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -16,7 +17,7 @@ import (
 // access is how a node reaches its cluster.
 type access interface {
 	// with returns a component that runs with clients of the API server, as
-	// one of those that have a file of their own (component.NodeKubelet). Where
+	// one of those that have a file of their own (apiserver.NodeKubelet). Where
 	// the clients cannot wait for the API server, the component does.
 	with(file string, run func(context.Context, client.Provider) error) func(context.Context) error
 	// serving is what the kubelet serves with, and whose clients it trusts.
@@ -38,7 +39,7 @@ func (w within) with(_ string, run func(context.Context, client.Provider) error)
 
 func (w within) serving(node string, addresses []net.IP) (certificate, authorities, error) {
 	keys := w.plane.keys
-	issued, err := keys.Issue(component.KubeletServing(node, addresses))
+	issued, err := keys.Issue(apiserver.KubeletServing(node, addresses))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,7 +47,7 @@ func (w within) serving(node string, addresses []net.IP) (certificate, authoriti
 }
 
 // across is the access over HTTPS by the files in a directory
-// (component.NodeAuthority and its like), which are read again when they
+// (apiserver.NodeAuthority and its like), which are read again when they
 // change. Clients wait for the API server.
 type across struct{ dir string }
 
@@ -54,7 +55,7 @@ func (a across) file(name string) string { return filepath.Join(a.dir, name) }
 
 func (a across) with(file string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		provider, err := component.Remote(a.file(file), file)
+		provider, err := base.Remote(a.file(file), file)
 		if err != nil {
 			return err
 		}
@@ -68,10 +69,10 @@ func (a across) with(file string, run func(context.Context, client.Provider) err
 }
 
 func (a across) serving(string, []net.IP) (certificate, authorities, error) {
-	serve, err := pki.FollowCertificate(a.file(component.NodeServing), a.file(component.NodeServingKey))
+	serve, err := pki.FollowCertificate(a.file(apiserver.NodeServing), a.file(apiserver.NodeServingKey))
 	if err != nil {
 		return nil, nil, err
 	}
-	trust, err := pki.FollowAuthority(a.file(component.NodeAuthority))
+	trust, err := pki.FollowAuthority(a.file(apiserver.NodeAuthority))
 	return serve, trust, err
 }

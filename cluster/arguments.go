@@ -14,6 +14,8 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
 )
@@ -22,7 +24,7 @@ import (
 // first, then what the user handed through.
 func (p *ControlPlane) parseArguments() error {
 	o := p.options
-	p.api = component.NewAPIServerFlags()
+	p.api = apiserver.NewFlags()
 	p.api.BindAddress = net.ParseIP(o.BindAddress)
 	if p.api.BindAddress == nil {
 		return fmt.Errorf("--bind-address=%s: not an IP address", o.BindAddress)
@@ -72,7 +74,7 @@ func (p *ControlPlane) parseArguments() error {
 		parse("scheduler", p.scheduler.AddFlags, o.SchedulerArgs),
 	)
 	p.api.Components = map[string]string{}
-	for name, s := range map[string]component.Serving{"controller-manager": p.manager.Serving, "scheduler": p.scheduler.Serving} {
+	for name, s := range map[string]base.Serving{"controller-manager": p.manager.Serving, "scheduler": p.scheduler.Serving} {
 		if s.Port != 0 {
 			p.api.Components[name] = net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port))
 		}
@@ -95,13 +97,13 @@ func Components() []string {
 // them, which takes an argument away. The paths in them become absolute.
 func GivenArguments(name string, arguments []string) ([]string, error) {
 	addFlags := map[string]func(*pflag.FlagSet){
-		"apiserver": component.NewAPIServerFlags().AddFlags, "controller-manager": component.NewControllerManager().AddFlags,
+		"apiserver": apiserver.NewFlags().AddFlags, "controller-manager": component.NewControllerManager().AddFlags,
 		"scheduler": component.NewScheduler().AddFlags, "kubelet": component.NewKubelet().AddFlags,
 		"proxy": component.NewProxy().AddFlags, "etcd": component.NewEtcd("").AddFlags,
 	}[name]
 	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	addFlags(fs)
-	return component.Given(name, fs, arguments)
+	return base.Given(name, fs, arguments)
 }
 
 // Check reports what is wrong with the options, their arguments for components
@@ -123,8 +125,8 @@ func Check(o Options) error {
 }
 
 // CheckAddress reports that the machine has no address yet that members of the
-// cluster could reach the API server by (component.ErrNoAddress), or that the
-// node of this machine has none to go by (component.ErrOtherAddress).
+// cluster could reach the API server by (apiserver.ErrNoAddress), or that the
+// node of this machine has none to go by (apiserver.ErrOtherAddress).
 func CheckAddress(o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -154,7 +156,7 @@ func (o *Options) checkBundle() error {
 func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error {
 	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	addFlags(fs)
-	return component.Set(name, fs, arguments)
+	return base.Set(name, fs, arguments)
 }
 
 // CheckServiceCIDR reports Service ranges that are none, or have no room for the

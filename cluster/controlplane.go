@@ -17,6 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store"
@@ -32,7 +34,7 @@ type ControlPlane struct {
 	log        *logging.Log
 	keys       *pki.Directory
 	admin      *pki.Certificate
-	api        *component.APIServerFlags
+	api        *apiserver.Flags
 	etcd       *component.Etcd
 	manager    *component.ControllerManager
 	scheduler  *component.Scheduler
@@ -114,7 +116,7 @@ func (p *ControlPlane) keepNode() error {
 
 // serveWithOwnKeys lets a component serve with a certificate of the cluster,
 // which stays valid, and trust the cluster's client certificates.
-func (p *ControlPlane) serveWithOwnKeys(name string, s *component.Serving) error {
+func (p *ControlPlane) serveWithOwnKeys(name string, s *base.Serving) error {
 	certificate, err := p.keys.Issue(pki.Component(name))
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (p *ControlPlane) AdminKubeconfig(server string) *clientcmdapi.Config {
 // AdminKubeconfig reaches the API server of a cluster at a URL as cluster admin,
 // by the keys that the cluster has made. Nothing is written.
 func AdminKubeconfig(o Options, server string) (*clientcmdapi.Config, error) {
-	api := component.NewAPIServerFlags()
+	api := apiserver.NewFlags()
 	api.CertDir = keysDir(&o)
 	if err := parse("apiserver", api.AddFlags, o.APIServerArgs); err != nil {
 		return nil, err

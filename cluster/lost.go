@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
 // lostKeys refuses to go on with an etcd's data where the keys that belong to
 // it are gone. New ones would be of a cluster that no client, node and token
 // of this one trusts.
-func lostKeys(etcdDir string, api *component.APIServerFlags) error {
+func lostKeys(etcdDir string, api *apiserver.Flags) error {
 	if _, err := os.Stat(filepath.Join(etcdDir, "member")); err != nil {
 		return nil //nolint:nilerr // no data yet
 	}

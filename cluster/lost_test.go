@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 )
 
 // Data without its keys must not be served with new ones.
 func TestLostKeysAreNotMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	etcd, keys := filepath.Join(dir, "etcd"), filepath.Join(dir, "pki")
-	api := component.NewAPIServerFlags()
+	api := apiserver.NewFlags()
 	api.CertDir = keys
 	if err := lostKeys(etcd, api); err != nil {
 		t.Errorf("a new cluster is refused: %v", err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/kubelet"
 	"github.com/coracle-io/coracle/internal/logging"
@@ -189,12 +190,12 @@ func (n *Node) start(ctx context.Context) {
 	if n.runtime != nil {
 		n.group.Go(ctx, "containerd", n.runtime.Run)
 	}
-	n.group.Go(ctx, "podnet", n.access.with(component.NodeKubelet, n.follow))
-	n.group.Go(ctx, "kubelet", n.access.with(component.NodeKubelet, n.runKubelet))
-	n.group.Go(ctx, "proxy", n.access.with(component.NodeProxy, n.proxy.RunWith))
-	n.group.Go(ctx, "dns", n.access.with(component.NodeDNS, n.dns.RunWith))
+	n.group.Go(ctx, "podnet", n.access.with(apiserver.NodeKubelet, n.follow))
+	n.group.Go(ctx, "kubelet", n.access.with(apiserver.NodeKubelet, n.runKubelet))
+	n.group.Go(ctx, "proxy", n.access.with(apiserver.NodeProxy, n.proxy.RunWith))
+	n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.dns.RunWith))
 	if n.events != nil {
-		n.group.Go(ctx, "events", n.access.with(component.NodeKubelet, n.tell))
+		n.group.Go(ctx, "events", n.access.with(apiserver.NodeKubelet, n.tell))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coracle-io/coracle/internal/client"
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -149,7 +149,7 @@ func (p *ControlPlane) startAPIServer(ctx context.Context, s store.Store) error 
 
 // runAPIServer runs one instance. built is told when it is about to start.
 func (p *ControlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
-	api, err := component.NewAPIServer(ctx, p.api, s, p.keys)
+	api, err := apiserver.New(ctx, p.api, s, p.keys)
 	if err != nil {
 		return err
 	}

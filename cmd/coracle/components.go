@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -29,7 +31,7 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 			if err != nil {
 				return fmt.Errorf("--v: %w", err)
 			}
-			if err := component.CheckValues(cmd.Flags()); err != nil {
+			if err := base.CheckValues(cmd.Flags()); err != nil {
 				return err
 			}
 			log := logging.New(os.Stderr, levels)
@@ -43,10 +45,10 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 }
 
 func apiServerCommand() *cobra.Command {
-	f := component.NewAPIServerFlags()
+	f := apiserver.NewFlags()
 	return componentCommand("apiserver", "Serve the Kubernetes API", f.AddFlags, func(ctx context.Context) error {
 		defer manageMemory(ctx, controlShare)()
-		return component.RunAPIServer(ctx, f)
+		return apiserver.Run(ctx, f)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/cluster"
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes"
@@ -198,7 +198,7 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 // startsAnyway reports whether a cluster that has served can be started as it
 // was, whatever failed now: its disk is full, or the network is not there yet.
 func (p *prepared) startsAnyway(err error) bool {
-	if !p.served || !host.NoRoom(err) && !errors.Is(err, component.ErrNoAddress) {
+	if !p.served || !host.NoRoom(err) && !errors.Is(err, apiserver.ErrNoAddress) {
 		return false
 	}
 	fmt.Fprintf(os.Stderr, "coracle: warning: %v; cluster %s is started as it was, and this is tried again\n", err, p.record.Name)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/cluster"
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/memory"
@@ -53,10 +53,10 @@ func runCommand() *cobra.Command {
 		cmd.AddCommand(one)
 		return one
 	}
-	add(processes.ControlPlane, []error{component.ErrNoAddress}, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+	add(processes.ControlPlane, []error{apiserver.ErrNoAddress}, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
 		return runControlPlane(ctx, r, o, first)
 	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
-	add(processes.Node, []error{component.ErrNoAddress, component.ErrOtherAddress}, runNode)
+	add(processes.Node, []error{apiserver.ErrNoAddress, apiserver.ErrOtherAddress}, runNode)
 	return cmd
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -101,19 +101,19 @@ func TestAwaitAddress(t *testing.T) {
 		began := time.Now()
 		if err := awaitAddress(t.Context(), &processes.Reporter{}, func() error {
 			if left--; left > 0 {
-				return fmt.Errorf("the node: %w", component.ErrNoAddress)
+				return fmt.Errorf("the node: %w", apiserver.ErrNoAddress)
 			}
 			return nil
-		}, component.ErrNoAddress); err != nil || time.Since(began) != 2*addressAgain {
+		}, apiserver.ErrNoAddress); err != nil || time.Since(began) != 2*addressAgain {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := awaitAddress(ctx, &processes.Reporter{}, func() error { return component.ErrNoAddress }, component.ErrNoAddress); !errors.Is(err, context.DeadlineExceeded) {
+		if err := awaitAddress(ctx, &processes.Reporter{}, func() error { return apiserver.ErrNoAddress }, apiserver.ErrNoAddress); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("never: %v", err)
 		}
 	})
-	p := processes.Process{Name: processes.Node, PID: 1, Components: waitsFor(component.ErrNoAddress, time.Now()).Components}
+	p := processes.Process{Name: processes.Node, PID: 1, Components: waitsFor(apiserver.ErrNoAddress, time.Now()).Components}
 	if texts := troubles(p); len(texts) != 1 || !strings.Contains(texts[0], "no network address but loopback") {
 		t.Errorf("status says %q", texts)
 	}

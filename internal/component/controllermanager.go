@@ -1,3 +1,7 @@
+// Package component turns each component's command line, with upstream's
+// flag names and defaults, into the running component: alone in a process
+// over HTTPS, or inside a whole cluster that shares one process. The API
+// server has a package of its own below.
 package component
 
 import (
@@ -9,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/controllers/all"
@@ -18,7 +23,7 @@ import (
 // ControllerManager runs all controllers, while it leads.
 type ControllerManager struct {
 	Kubeconfig string
-	Serving    Serving
+	Serving    base.Serving
 	RootCAFile string
 	Options    *controller.Options
 	Leader     leader.Options
@@ -27,7 +32,7 @@ type ControllerManager struct {
 // NewControllerManager returns upstream's defaults.
 func NewControllerManager() *ControllerManager {
 	return &ControllerManager{
-		Serving: newServing(10257),
+		Serving: base.NewServing(10257),
 		Options: controller.DefaultOptions(),
 		Leader:  leader.DefaultOptions("kube-controller-manager"),
 	}
@@ -36,7 +41,7 @@ func NewControllerManager() *ControllerManager {
 // AddFlags binds the flags.
 func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "where the API server is and who this is")
-	m.Serving.addFlags(fs)
+	m.Serving.AddFlags(fs)
 	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "authority that pods trust the API server by")
 	m.Options.AddFlags(fs, controller.Names(all.Controllers()))
 	m.Leader.AddFlags(fs)
@@ -53,7 +58,7 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
-	provider, err := Remote(m.Kubeconfig, "kube-controller-manager")
+	provider, err := base.Remote(m.Kubeconfig, "kube-controller-manager")
 	if err != nil {
 		return err
 	}
@@ -68,8 +73,8 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 // RunWith runs the controllers with clients of the given provider, and the
 // server of their health.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
-	c := newCounts(ctx)
-	provider, err := c.of(provider)
+	c := base.NewCounts(ctx)
+	provider, err := c.Of(provider)
 	if err != nil {
 		return err
 	}
@@ -77,15 +82,15 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
-	flags := valuesOf(m.AddFlags)
+	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
-	election.Observe = c.leads
+	election.Observe = c.Leads
 	runner := controller.Runner{
 		Provider: provider, Controllers: all.Controllers(), Options: m.Options,
 	}
-	return together(metrics.WithQueues(ctx, c.queues),
+	return base.Together(metrics.WithQueues(ctx, c.Queues),
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
-		func(ctx context.Context) error { return m.Serving.run(ctx, "kube-controller-manager", own, flags, c) },
+		func(ctx context.Context) error { return m.Serving.Run(ctx, "kube-controller-manager", own, flags, c) },
 	)
 }

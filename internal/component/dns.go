@@ -11,6 +11,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/dns"
 )
 
@@ -47,11 +48,11 @@ func (d *DNS) AddFlags(fs *pflag.FlagSet) {
 
 // Run serves in a process of its own.
 func (d *DNS) Run(ctx context.Context) error {
-	provider, err := Remote(d.Kubeconfig, "dns")
+	provider, err := base.Remote(d.Kubeconfig, "dns")
 	if err != nil {
 		return err
 	}
-	return together(ctx, provider.Run, func(ctx context.Context) error { return d.RunWith(ctx, provider) })
+	return base.Together(ctx, provider.Run, func(ctx context.Context) error { return d.RunWith(ctx, provider) })
 }
 
 // RunWith serves with a client of the given provider.
@@ -67,7 +68,7 @@ func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
 		}
 		d.Addresses = []string{ip.String()}
 	}
-	if d.NodeName, err = hostName(d.NodeName); err != nil {
+	if d.NodeName, err = base.HostName(d.NodeName); err != nil {
 		return err
 	}
 	pods, err := d.pods()

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -17,7 +18,7 @@ func etcdOf(t *testing.T, arguments ...string) *Etcd {
 	t.Helper()
 	e, fs := NewEtcd(t.TempDir()), pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	e.AddFlags(fs)
-	if err := Set("etcd", fs, arguments); err != nil {
+	if err := base.Set("etcd", fs, arguments); err != nil {
 		t.Fatal(err)
 	}
 	return e

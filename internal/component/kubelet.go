@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/kubelet"
 )
 
@@ -122,13 +123,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	var provider client.Provider
 	if k.Kubeconfig != "" {
 		var err error
-		if provider, err = Remote(k.Kubeconfig, "kubelet"); err != nil {
+		if provider, err = base.Remote(k.Kubeconfig, "kubelet"); err != nil {
 			return err
 		}
 	}
 	return k.RunWith(ctx, provider, func(config *kubelet.Config) (err error) {
 		if k.Kubeconfig != "" && config.Configuration.Authentication.X509.ClientCAFile == "" {
-			config.ClientCAs, err = authorityOf(k.Kubeconfig)
+			config.ClientCAs, err = base.AuthorityOf(k.Kubeconfig)
 		}
 		return err
 	})
@@ -151,7 +152,7 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider, complet
 	if provider == nil {
 		return kl.Run(ctx)
 	}
-	return together(ctx, provider.Run, kl.Run)
+	return base.Together(ctx, provider.Run, kl.Run)
 }
 
 // Validate reports what is wrong with the flags and the file of --config.
@@ -166,10 +167,10 @@ func (k *Kubelet) Validate() error {
 
 // config works out what a kubelet is made from, and the provider of its client.
 func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet.Config, client.Provider, error) {
-	counts := newCounts(ctx)
+	counts := base.NewCounts(ctx)
 	if provider != nil {
 		var err error
-		if provider, err = counts.of(provider); err != nil {
+		if provider, err = counts.Of(provider); err != nil {
 			return kubelet.Config{}, nil, err
 		}
 	}
@@ -177,7 +178,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	if err != nil {
 		return kubelet.Config{}, nil, err
 	}
-	name, err := hostName(k.NodeName)
+	name, err := base.HostName(k.NodeName)
 	if err != nil {
 		return kubelet.Config{}, nil, err
 	}

@@ -7,13 +7,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/spf13/pflag"
 )
 
 func everyFlag() *pflag.FlagSet {
 	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	for _, addFlags := range []func(*pflag.FlagSet){
-		NewAPIServerFlags().AddFlags, NewControllerManager().AddFlags, NewScheduler().AddFlags, NewKubelet().AddFlags, NewProxy().AddFlags,
+		apiserver.NewFlags().AddFlags, NewControllerManager().AddFlags, NewScheduler().AddFlags, NewKubelet().AddFlags, NewProxy().AddFlags,
 		NewDNS().AddFlags, NewEtcd("").AddFlags,
 	} {
 		one := pflag.NewFlagSet("one", pflag.ContinueOnError)
@@ -27,7 +29,7 @@ func everyFlag() *pflag.FlagSet {
 // directory in which it is given.
 func TestPathFlagsAreKnown(t *testing.T) {
 	all := everyFlag()
-	for _, name := range pathFlags {
+	for _, name := range base.PathFlags {
 		if all.Lookup(name) == nil {
 			t.Errorf("no component has --%s", name)
 		}
@@ -37,7 +39,7 @@ func TestPathFlagsAreKnown(t *testing.T) {
 	}
 	looks := regexp.MustCompile(`(^|-)(c?a?file|certfile|keyfile|dir|path|paths|cert|key|certificate|authority|config|kubeconfig|conf)$`)
 	all.VisitAll(func(f *pflag.Flag) {
-		if looks.MatchString(f.Name) && !slices.Contains(none, f.Name) && !slices.Contains(pathFlags, f.Name) {
+		if looks.MatchString(f.Name) && !slices.Contains(none, f.Name) && !slices.Contains(base.PathFlags, f.Name) {
 			t.Errorf("--%s (%s) may name a file: add it to pathFlags, or here", f.Name, f.Usage)
 		}
 	})
@@ -65,7 +67,7 @@ func TestGiven(t *testing.T) {
 		{"-", ""},
 		{"", ""},
 	} {
-		got, err := Given("apiserver", fs, []string{test.given})
+		got, err := base.Given("apiserver", fs, []string{test.given})
 		if test.want == "" {
 			if err == nil {
 				t.Errorf("%q was taken: %v", test.given, got)

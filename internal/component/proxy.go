@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 )
@@ -61,7 +62,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
 		return p.RemoveRules()
 	}
-	provider, err := Remote(p.Kubeconfig, "kube-proxy")
+	provider, err := base.Remote(p.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
 	}
@@ -75,18 +76,18 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	if p.NodeName, err = hostName(p.NodeName); err != nil {
+	if p.NodeName, err = base.HostName(p.NodeName); err != nil {
 		return err
 	}
-	c := newCounts(ctx)
-	if provider, err = c.of(provider); err != nil {
+	c := base.NewCounts(ctx)
+	if provider, err = c.Of(provider); err != nil {
 		return err
 	}
 	own, err := provider.As("system:kube-proxy", "system:authenticated")
 	if err != nil {
 		return err
 	}
-	return together(ctx, provider.Run, proxy.New(proxy.Config{
+	return base.Together(ctx, provider.Run, proxy.New(proxy.Config{
 		Client: own, NodeName: p.NodeName, Backend: backend, Mode: p.Mode,
 		HealthzAddress: listenAddress(p.HealthzAddr, p.HealthzPort),
 		MetricsAddress: listenAddress(p.MetricsAddr, p.MetricsPort), Metrics: c.Registry,

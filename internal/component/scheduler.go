@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/scheduler"
 )
@@ -14,7 +15,7 @@ import (
 // Scheduler assigns pods to nodes, while it leads.
 type Scheduler struct {
 	Kubeconfig string
-	Serving    Serving
+	Serving    base.Serving
 	Name       string
 	Leader     leader.Options
 }
@@ -22,7 +23,7 @@ type Scheduler struct {
 // NewScheduler returns upstream's defaults.
 func NewScheduler() *Scheduler {
 	return &Scheduler{
-		Serving: newServing(10259),
+		Serving: base.NewServing(10259),
 		Name:    scheduler.DefaultName,
 		Leader:  leader.DefaultOptions("kube-scheduler"),
 	}
@@ -31,7 +32,7 @@ func NewScheduler() *Scheduler {
 // AddFlags binds the flags.
 func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "where the API server is and who this is")
-	s.Serving.addFlags(fs)
+	s.Serving.AddFlags(fs)
 	fs.StringVar(&s.Name, "scheduler-name", s.Name, "schedulerName of the pods that this scheduler takes")
 	s.Leader.AddFlags(fs)
 }
@@ -44,7 +45,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	provider, err := Remote(s.Kubeconfig, "kube-scheduler")
+	provider, err := base.Remote(s.Kubeconfig, "kube-scheduler")
 	if err != nil {
 		return err
 	}
@@ -53,8 +54,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // RunWith schedules with a client of the given provider, and serves its health.
 func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error {
-	c := newCounts(ctx)
-	provider, err := c.of(provider)
+	c := base.NewCounts(ctx)
+	provider, err := c.Of(provider)
 	if err != nil {
 		return err
 	}
@@ -62,15 +63,15 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 	if err != nil {
 		return err
 	}
-	flags := valuesOf(s.AddFlags)
+	flags := base.FlagValuesOf(s.AddFlags)
 	election, measure := s.Leader, scheduler.NewMetrics(c.Registry)
-	election.Observe = c.leads
+	election.Observe = c.Leads
 	work := func(ctx context.Context) error {
 		return scheduler.New(scheduler.Config{Client: own, Name: s.Name, Seed: rand.Uint64(), Metrics: measure}).Run(ctx)
 	}
-	return together(ctx,
+	return base.Together(ctx,
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
-		func(ctx context.Context) error { return s.Serving.run(ctx, "kube-scheduler", own, flags, c) },
+		func(ctx context.Context) error { return s.Serving.Run(ctx, "kube-scheduler", own, flags, c) },
 	)
 }

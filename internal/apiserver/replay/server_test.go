@@ -14,7 +14,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
@@ -38,7 +38,7 @@ type server struct {
 // start runs a server with a --runtime-config.
 func start(t testing.TB, runtimeConfig ...string) *server {
 	t.Helper()
-	flags := component.NewAPIServerFlags()
+	flags := apiserver.NewFlags()
 	flags.BindAddress = net.IPv4(127, 0, 0, 1)
 	flags.AdvertiseAddress = net.IPv4(10, 1, 2, 3)
 	flags.ServiceClusterIPRange = "10.96.0.0/16"
@@ -48,7 +48,7 @@ func start(t testing.TB, runtimeConfig ...string) *server {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	api, err := component.NewAPIServer(ctx, flags, mem.New(), keys)
+	api, err := apiserver.New(ctx, flags, mem.New(), keys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,37 @@
+package apiserver
+
+import (
+	"k8s.io/utils/clock"
+
+	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/aggregator"
+	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+// newAggregator makes what passes requests on to the servers behind
+// APIServices, with a certificate of the front proxy's authority.
+func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.Handler) (*aggregator.Server, error) {
+	identity, err := a.flags.FrontProxy.identity(a.keys)
+	if err != nil {
+		return nil, err
+	}
+	return aggregator.New(aggregator.Config{
+		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity,
+		Documents: documents, Managers: a.managers, Clock: clock.RealClock{},
+		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
+	}), nil
+}
+
+// served tells both the API server and the aggregator which resources there
+// are, custom ones among them.
+type served struct {
+	*apiserver.Server
+	aggregated *aggregator.Server
+}
+
+// SetResources implements crd.Routes.
+func (s served) SetResources(rs []*resource.Resource) {
+	s.Server.SetResources(rs)
+	s.aggregated.SetResources(rs)
+}

@@ -1,0 +1,331 @@
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+)
+
+const policy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitManagedFields: true
+rules:
+- level: None
+  nonResourceURLs: ["/metrics", "/readyz*"]
+- level: None
+  users: ["system:apiserver"]
+- level: Metadata
+  resources: [{group: "", resources: ["secrets"]}]
+- level: Request
+  omitStages: ["RequestReceived"]
+  resources: [{group: "", resources: ["configmaps"]}]
+  omitManagedFields: false
+- level: RequestResponse
+  omitStages: ["RequestReceived"]
+  namespaces: ["default"]
+- level: Metadata
+  omitStages: ["RequestReceived"]
+`
+
+// told sums up an event in a line, for comparing.
+func told(e auditv1.Event) string {
+	parts := []string{string(e.Level), string(e.Stage), e.Verb}
+	if o := e.ObjectRef; o != nil {
+		resource := o.Resource
+		if o.Subresource != "" {
+			resource += "/" + o.Subresource
+		}
+		parts = append(parts, fmt.Sprintf("%s %s/%s", resource, o.Namespace, o.Name))
+	} else {
+		parts = append(parts, e.RequestURI)
+	}
+	if e.ResponseStatus != nil {
+		parts = append(parts, fmt.Sprint(e.ResponseStatus.Code))
+	}
+	if e.ImpersonatedUser != nil {
+		parts = append(parts, "as "+e.ImpersonatedUser.Username)
+	}
+	if e.RequestObject != nil {
+		parts = append(parts, "request")
+	}
+	if e.ResponseObject != nil {
+		parts = append(parts, "response")
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestAuditLog(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "logs", "audit.log")
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-log-path="+log)
+	admin := s.clientset(s.admin())
+	ctx := t.Context()
+
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string]string{"a": "b"}}
+	if _, err := admin.CoreV1().ConfigMaps("default").Create(ctx, configMap, metav1.CreateOptions{FieldManager: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}, StringData: map[string]string{"a": "hidden"}}
+	if _, err := admin.CoreV1().Secrets("default").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watchCtx, end := context.WithCancel(ctx)
+	watching, err := admin.CoreV1().Services("default").Watch(watchCtx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching.Stop()
+	end()
+	impersonating := s.admin()
+	impersonating.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"dev"}}
+	if code, body := s.do(impersonating, "POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=true", ""); code != http.StatusForbidden {
+		t.Fatalf("exec as jane: %d %s", code, body)
+	}
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bare"},"spec":{"serviceAccountName":"nobody","containers":[{"name":"c","image":"i"}]}}`
+	if code, body := s.do(s.admin(), "POST", "/api/v1/namespaces/default/pods", pod); code != http.StatusForbidden {
+		t.Fatalf("a pod of no service account: %d %s", code, body)
+	}
+	if code, body := s.do(s.admin(), "PATCH", "/api/v1/namespaces/default/configmaps/one", `{"data":{"c":"d"}}`, "Content-Type", "application/merge-patch+json", "Audit-ID", "mine"); code != http.StatusOK {
+		t.Fatalf("patch: %d %s", code, body)
+	}
+	if code, body := s.do(s.admin(), "DELETE", "/api/v1/namespaces/default/configmaps/one", `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`); code != http.StatusOK {
+		t.Fatalf("delete: %d %s", code, body)
+	}
+	if code, _ := s.do(s.withToken("nonsense"), "GET", "/api/v1/nodes", ""); code != http.StatusUnauthorized {
+		t.Fatalf("a token of nobody: %d", code)
+	}
+	if code, _ := s.do(s.admin(), "GET", "/api/v1/nodes?timeout=soon", ""); code != http.StatusBadRequest {
+		t.Fatalf("a timeout that is none: %d", code)
+	}
+	s.metrics()
+
+	const ended = "Request ResponseComplete "
+	want := []string{
+		ended + "create configmaps default/one 201 request",
+		"Metadata RequestReceived create secrets default/",
+		"Metadata ResponseComplete create secrets default/one 201",
+		"RequestResponse ResponseComplete get services default/kubernetes 200 response",
+		"RequestResponse ResponseStarted watch services default/ 200",
+		"RequestResponse ResponseComplete watch services default/ 200",
+		"RequestResponse ResponseStarted create pods/exec default/web 403 as jane response",
+		"RequestResponse ResponseComplete create pods/exec default/web 403 as jane response",
+		"RequestResponse ResponseComplete create pods default/bare 403 request response",
+		ended + "patch configmaps default/one 200 request",
+		ended + "delete configmaps default/one 200 request",
+		"Metadata ResponseStarted list nodes / 401",
+		"Metadata ResponseStarted list nodes / 400",
+	}
+	var events []auditv1.Event
+	var got []string
+	eventually(t, "the end of the watch in the audit log", func() bool {
+		events, got = lines[auditv1.Event](t, log), nil
+		for _, e := range events {
+			got = append(got, told(e))
+		}
+		return len(got) >= len(want)
+	})
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the log tells\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+
+	find := func(summary string) auditv1.Event {
+		for _, e := range events {
+			if told(e) == summary {
+				return e
+			}
+		}
+		t.Fatalf("no event %q", summary)
+		return auditv1.Event{}
+	}
+	created := find(ended + "create configmaps default/one 201 request")
+	if created.Kind != "Event" || created.APIVersion != "audit.k8s.io/v1" || len(created.AuditID) != 36 || created.User.Username != "kubernetes-admin" ||
+		!slices.Contains(created.User.Groups, "system:masters") || !slices.Equal(created.SourceIPs, []string{"127.0.0.1"}) || created.UserAgent != "test" ||
+		created.RequestURI != "/api/v1/namespaces/default/configmaps?fieldManager=test" || created.Annotations["authorization.k8s.io/decision"] != "allow" ||
+		created.StageTimestamp.Before(&created.RequestReceivedTimestamp) {
+		t.Errorf("the creation is told so: %+v", created)
+	}
+	var sent corev1.ConfigMap
+	if err := json.Unmarshal(created.RequestObject.Raw, &sent); err != nil || sent.Kind != "ConfigMap" || !maps.Equal(sent.Data, configMap.Data) {
+		t.Errorf("the object sent is told as %s (%v)", created.RequestObject.Raw, err)
+	}
+	if patched := find(ended + "patch configmaps default/one 200 request"); patched.AuditID != "mine" || string(patched.RequestObject.Raw) != `{"data":{"c":"d"}}` {
+		t.Errorf("the patch is told so: %+v", patched)
+	}
+	got200 := find("RequestResponse ResponseComplete get services default/kubernetes 200 response")
+	if raw := string(got200.ResponseObject.Raw); !strings.Contains(raw, `"kind":"Service"`) || strings.Contains(raw, "managedFields") {
+		t.Errorf("the answer is told as %s", raw)
+	}
+	refused := find("RequestResponse ResponseComplete create pods/exec default/web 403 as jane response")
+	if refused.Annotations["authorization.k8s.io/decision"] != "forbid" || refused.ResponseStatus.Reason != metav1.StatusReasonForbidden ||
+		refused.User.Username != "kubernetes-admin" || !slices.Equal(refused.ImpersonatedUser.Groups, []string{"dev", "system:authenticated"}) {
+		t.Errorf("the refusal is told so: %+v", refused)
+	}
+	if e := find("RequestResponse ResponseComplete create pods default/bare 403 request response"); !strings.Contains(e.ResponseStatus.Message, "nobody") {
+		t.Errorf("failed admission is told so: %+v", e)
+	}
+	text := s.metrics()
+	for _, name := range []string{"apiserver_audit_event_total ", `apiserver_audit_level_total{level="Metadata"} `, "apiserver_audit_requests_rejected_total "} {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("/metrics lacks %s", name)
+		}
+	}
+}
+
+// What admission notes: levels of pod security, the annotations of policies
+// and of webhooks, and webhooks that could not be asked.
+func TestAuditAnnotations(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "audit.log")
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-log-path="+log)
+	namespace := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"guarded","labels":{"pod-security.kubernetes.io/audit":"restricted"}}}`
+	if code, body := s.do(s.admin(), "POST", "/api/v1/namespaces", namespace); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	account := `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`
+	if code, body := s.do(s.admin(), "POST", "/api/v1/namespaces/guarded/serviceaccounts", account); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	hook := `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"gone"},"webhooks":[
+		{"name":"gone.example.com","failurePolicy":"Ignore","sideEffects":"None","admissionReviewVersions":["v1"],
+		 "clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]}]}`
+	if code, body := s.do(s.admin(), "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", hook); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	vap := `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"owner.example.com"},"spec":{
+		"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},
+		"auditAnnotations":[{"key":"image","valueExpression":"'uses ' + object.spec.containers[0].image"}]}}`
+	if code, body := s.do(s.admin(), "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", vap); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	binding := `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"b"},"spec":{"policyName":"owner.example.com","validationActions":["Deny"]}}`
+	if code, body := s.do(s.admin(), "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	want := []string{"owner.example.com/image", "pod-security.kubernetes.io/audit-violations", "pod-security.kubernetes.io/enforce-policy", "failed-open.validating.webhook.admission.k8s.io/round_0_index_0"}
+	var noted map[string]string
+	eventually(t, "annotations of everything that guards pods", func() bool {
+		pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+		if code, body := s.do(s.admin(), "POST", "/api/v1/namespaces/guarded/pods", pod); code != http.StatusCreated {
+			t.Fatalf("%d %s", code, body)
+		}
+		events := lines[auditv1.Event](t, log)
+		noted = events[len(events)-1].Annotations
+		for _, key := range want {
+			if noted[key] == "" {
+				return false
+			}
+		}
+		return true
+	})
+	if noted["owner.example.com/image"] != "uses i" || noted["pod-security.kubernetes.io/enforce-policy"] != "privileged:latest" {
+		t.Errorf("noted: %v", noted)
+	}
+}
+
+// receiver takes what an audit webhook is sent.
+type receiver struct {
+	mu     sync.Mutex // guards events
+	events []auditv1.Event
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var list auditv1.EventList
+	if err := json.NewDecoder(req.Body).Decode(&list); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, list.Items...)
+}
+
+func (r *receiver) all() []auditv1.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+func TestAuditWebhook(t *testing.T) {
+	r := &receiver{}
+	server := httptest.NewTLSServer(r)
+	defer server.Close()
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-webhook-config-file="+webhookConfig(t, server),
+		"--audit-webhook-batch-max-wait=10ms", "--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=3000")
+	roles := s.clientset(s.admin()).RbacV1().Roles("default")
+	if _, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "small"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	large := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "large", Annotations: map[string]string{"a": strings.Repeat("x", 4000)}}}
+	if _, err := roles.Create(t.Context(), large, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both events", func() bool { return len(r.all()) == 2 })
+	events := r.all()
+	if got := told(events[0]); got != "RequestResponse ResponseComplete create roles default/small 201 request response" {
+		t.Errorf("first %s", got)
+	}
+	if got := events[1]; got.RequestObject != nil || got.Annotations["audit.k8s.io/truncated"] != "true" {
+		t.Errorf("the large one is sent as %+v", got)
+	}
+}
+
+// Where events must be kept, a request is refused whose event cannot be.
+func TestAuditStrictly(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	all := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  resources: [{group: \"\", resources: [configmaps]}]\n"
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", all), "--audit-webhook-config-file="+webhookConfig(t, server), "--audit-webhook-mode=blocking-strict",
+		"--audit-webhook-initial-backoff=1ms")
+	code, _ := s.do(s.admin(), "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"unseen"}}`)
+	if code != http.StatusInternalServerError {
+		t.Errorf("an event that is lost: %d", code)
+	}
+	secrets := s.clientset(s.admin()).CoreV1().Secrets("default")
+	if _, err := secrets.Get(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what is not recorded: %v", err)
+	}
+}
+
+func TestAuditFlags(t *testing.T) {
+	f := apiserver.NewFlags()
+	f.Audit.LogOptions.Path, f.Audit.LogOptions.Format, f.Audit.LogOptions.MaxAge, f.Audit.LogOptions.BatchOptions.Mode = "-", "xml", -1, "sometimes"
+	err := fmt.Sprint(f.Validate())
+	for _, want := range []string{"invalid audit log format xml", "--audit-log-maxage -1", "invalid audit log mode sometimes"} {
+		if !strings.Contains(err, want) {
+			t.Errorf("%s, want %s", err, want)
+		}
+	}
+}
+
+func TestAuditPolicyErrors(t *testing.T) {
+	bad := `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["Later"],"rules":[{"level":"Loud"},{"level":"None","nonResourceURLs":["healthz"],"namespaces":["x"]}]}`
+	f := apiserver.NewFlags()
+	f.Audit.PolicyFile = file(t, "policy.yaml", bad)
+	err := refusal(t, f)
+	for _, field := range []string{"omitStages[0]", "rules[0].level", "rules[1].nonResourceURLs"} {
+		if !strings.Contains(err, field) {
+			t.Errorf("%s\nnames no %s", err, field)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package apiserver
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/watchcache"
+)
+
+// measured is a store whose reads and writes are measured, by resource.
+type measured struct {
+	store.Store
+	metrics    *metrics.Store
+	resources  map[string]schema.GroupResource // by storage path
+	operations sync.Map                        // asked to *metrics.Operation
+}
+
+// asked is an operation on what is below a storage path.
+type asked struct{ operation, path string }
+
+func newMeasured(s store.Store, m *metrics.Store, resources []*resource.Resource) *measured {
+	byPath := map[string]schema.GroupResource{}
+	for _, r := range resources {
+		byPath[r.StoragePath] = r.GroupResource()
+	}
+	return &measured{Store: s, metrics: m, resources: byPath}
+}
+
+func (m *measured) observe(operation, key string, began time.Time, err error) {
+	took := time.Since(began)
+	path := m.path(key)
+	found, ok := m.operations.Load(asked{operation, path})
+	if !ok {
+		r := m.resource(path)
+		found, _ = m.operations.LoadOrStore(asked{operation, strings.Clone(path)}, m.metrics.Operation(operation, r.Group, r.Resource))
+	}
+	found.(*metrics.Operation).Observe(took, err)
+}
+
+// path is the storage path of a key: its first segment below /registry/ if
+// that is one, else the first two, as a custom resource's are; "" is all.
+func (m *measured) path(key string) string {
+	rest, ok := strings.CutPrefix(key, watchcache.Prefix)
+	if !ok {
+		return ""
+	}
+	end := strings.IndexByte(rest, '/')
+	if end < 0 {
+		return rest
+	}
+	if _, known := m.resources[rest[:end]]; known {
+		return rest[:end]
+	}
+	if second := strings.IndexByte(rest[end+1:], '/'); second >= 0 {
+		return rest[:end+1+second]
+	}
+	return rest[:end]
+}
+
+func (m *measured) resource(path string) schema.GroupResource {
+	if r, known := m.resources[path]; known {
+		return r
+	}
+	if group, plural, ok := strings.Cut(path, "/"); ok {
+		return schema.GroupResource{Group: group, Resource: plural}
+	}
+	return schema.GroupResource{Resource: path}
+}
+
+// Get implements store.Store.
+func (m *measured) Get(ctx context.Context, key string) (store.KeyValue, error) {
+	began := time.Now()
+	kv, err := m.Store.Get(ctx, key)
+	m.observe("get", key, began, err)
+	return kv, err
+}
+
+// List implements store.Store.
+func (m *measured) List(ctx context.Context, prefix string, opts store.ListOptions) (store.Page, error) {
+	began := time.Now()
+	page, err := m.Store.List(ctx, prefix, opts)
+	m.observe("list", prefix, began, err)
+	return page, err
+}
+
+// Create implements store.Store.
+func (m *measured) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (int64, error) {
+	began := time.Now()
+	revision, err := m.Store.Create(ctx, key, value, ttl)
+	m.observe("create", key, began, err)
+	return revision, err
+}
+
+// Update implements store.Store.
+func (m *measured) Update(ctx context.Context, key string, value []byte, revision int64, ttl time.Duration) (int64, error) {
+	began := time.Now()
+	next, err := m.Store.Update(ctx, key, value, revision, ttl)
+	m.observe("update", key, began, err)
+	return next, err
+}
+
+// Delete implements store.Store.
+func (m *measured) Delete(ctx context.Context, key string, revision int64) (int64, error) {
+	began := time.Now()
+	deletion, err := m.Store.Delete(ctx, key, revision)
+	m.observe("delete", key, began, err)
+	return deletion, err
+}

@@ -1,0 +1,56 @@
+package apiserver
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// TestOwnAddresses shows which addresses an API server takes for its own.
+func TestOwnAddresses(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}}
+	o := newOwnAddresses(objects.NewMemory().
+		Put(objects.Services, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Port: 443}}}}).
+		Put(objects.EndpointSlices, &discoveryv1.EndpointSlice{ObjectMeta: meta, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](6443)}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.7"}}}}))
+	o.listen(&net.TCPAddr{Port: 7443})
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]bool{
+		"127.0.0.1:7443": true, "127.8.9.1:7443": true, "[::1]:7443": true, "127.0.0.1:10250": false,
+		"192.0.2.7:6443": true, "192.0.2.7:7443": false, "192.0.2.8:6443": false, "10.96.0.1:443": true, "10.96.0.1:80": false, "203.0.113.1:7443": false,
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
+			cases[net.JoinHostPort(n.IP.String(), "7443")] = true
+		}
+	}
+	for text, want := range cases {
+		if got := o.has(netip.MustParseAddrPort(text)); got != want {
+			t.Errorf("%s is an API server's own: %v, want %v", text, got, want)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	conn, err := o.dialOthers(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatalf("another server: %v", err)
+	}
+	_ = conn.Close()
+	o.listen(listener.Addr())
+	if _, err := o.dialOthers(t.Context(), "tcp", listener.Addr().String()); err == nil {
+		t.Error("an API server connects to itself")
+	}
+}

@@ -1,0 +1,82 @@
+package apiserver
+
+import (
+	"context"
+
+	"github.com/coracle-io/coracle/internal/apiserver/health"
+)
+
+// startup is how far the start of an API server is.
+type startup struct {
+	filled <-chan struct{} // the cache has all objects
+	// defaults: the objects that every server starts with are there.
+	defaults *health.Step
+	// classified: requests are told apart by flow schemas.
+	classified *health.Step
+	// defined: all custom resources are served.
+	defined *health.Step
+	// registered: there is an APIService for everything that is served, and
+	// the servers behind others are known.
+	registered *health.Step
+	// repaired: addresses and ports are taken by the Services that have them.
+	repaired *health.Step
+}
+
+func newStartup(filled <-chan struct{}) *startup {
+	return &startup{
+		filled: filled, defaults: health.NewStep(), classified: health.NewStep(), defined: health.NewStep(),
+		registered: health.NewStep(), repaired: health.NewStep(),
+	}
+}
+
+// wait returns when the start is finished, or ctx ends.
+func (s *startup) wait(ctx context.Context) error {
+	for _, step := range []*health.Step{s.defaults, s.classified, s.defined, s.registered, s.repaired} {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-step.Finished():
+		}
+	}
+	return nil
+}
+
+// checks are the parts of the start under the names of upstream's hooks that
+// do the same, in upstream's order. fair says that requests are told apart.
+func (s *startup) checks(fair bool) []health.Check {
+	const hook = "poststarthook/"
+	var all []health.Check
+	for _, step := range []struct {
+		finished <-chan struct{}
+		name     string
+		fairness bool
+	}{
+		{s.filled, hook + "generic-apiserver-start-informers", false},
+		{s.classified.Finished(), hook + "priority-and-fairness-config-consumer", true},
+		{s.classified.Finished(), hook + "priority-and-fairness-filter", true},
+		{s.filled, hook + "start-apiextensions-informers", false},
+		{s.defined.Finished(), hook + "start-apiextensions-controllers", false},
+		{s.defined.Finished(), hook + "crd-informer-synced", false},
+		{s.defaults.Finished(), hook + "start-system-namespaces-controller", false},
+		{s.defaults.Finished(), hook + "start-cluster-authentication-info-controller", false},
+		{s.filled, hook + "storage-readiness", false},
+		{s.defaults.Finished(), hook + "start-legacy-token-tracking-controller", false},
+		{s.repaired.Finished(), hook + "start-service-ip-repair-controllers", false},
+		{s.defaults.Finished(), hook + "rbac/bootstrap-roles", false},
+		{s.defaults.Finished(), hook + "scheduling/bootstrap-system-priority-classes", false},
+		{s.defaults.Finished(), hook + "priority-and-fairness-config-producer", true},
+		{s.defaults.Finished(), hook + "start-kubernetes-service-cidr-controller", false},
+		{s.filled, hook + "start-kube-aggregator-informers", false},
+		{s.registered.Finished(), hook + "apiservice-status-local-available-controller", false},
+		{s.registered.Finished(), hook + "apiservice-status-remote-available-controller", false},
+		{s.registered.Finished(), hook + "apiservice-registration-controller", false},
+		{s.registered.Finished(), hook + "apiservice-discovery-controller", false},
+		{s.registered.Finished(), hook + "kube-apiserver-autoregistration", false},
+		{s.registered.Finished(), "autoregister-completion", false},
+	} {
+		if fair || !step.fairness {
+			all = append(all, health.After(step.finished, step.name))
+		}
+	}
+	return all
+}
