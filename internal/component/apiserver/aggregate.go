@@ -17,8 +17,8 @@ func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.
 		return nil, err
 	}
 	return aggregator.New(aggregator.Config{
-		Cache: a.cache, BuiltIn: builtIn, ClientCertificate: identity,
-		Documents: documents, Managers: a.managers, Clock: clock.RealClock{},
+		Cache: a.storage.cache, BuiltIn: builtIn, ClientCertificate: identity,
+		Documents: documents, Managers: a.extensions.managers, Clock: clock.RealClock{},
 		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
 	}), nil
 }

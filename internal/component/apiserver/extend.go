@@ -13,24 +13,18 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
-	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/reach"
-	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 )
 
 // encrypted puts the encryption of --encryption-provider-config over a store.
-func (f *Flags) encrypted(ctx context.Context, s store.Store, resources []*resource.Resource) (*encrypt.Store, error) {
+func (f *Flags) encrypted(ctx context.Context, s store.Store, resources map[string]schema.GroupResource) (*encrypt.Store, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	byPath := map[string]schema.GroupResource{}
-	for _, r := range resources {
-		byPath[r.StoragePath] = r.GroupResource()
-	}
-	e, err := encrypt.New(ctx, s, encrypt.Config{File: f.EncryptionConfig, Resources: byPath, ServerID: host})
+	e, err := encrypt.New(ctx, s, encrypt.Config{File: f.EncryptionConfig, Resources: resources, ServerID: host})
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
@@ -47,11 +41,11 @@ func (a *Server) admissionAccess(authorizer authorizer.Authorizer) (*admission.A
 		Kubernetes: c.Kubernetes, Dynamic: c.Dynamic, Informers: c.Informers, Authorizer: authorizer,
 		Version:  compatibility.DefaultBuildEffectiveVersion(),
 		Mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kubernetes.Discovery())),
-		Services: reach.New(objects.Cache{Cache: a.cache}),
+		Services: reach.New(a.storage.objects()),
 	}, nil
 }
 
 // webhookServices finds the Services of conversion webhooks.
 func (a *Server) webhookServices() (webhook.ServiceResolver, error) {
-	return reach.New(objects.Cache{Cache: a.cache}), nil
+	return reach.New(a.storage.objects()), nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/flowschemas"
-	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -30,7 +29,7 @@ func (a *Server) newFairness() *fairness.Controller {
 // levels that there are, and returns what keeps both up to date until its
 // context ends.
 func (a *Server) followFlowSchemas() (keep func(context.Context) error) {
-	w := flowschemas.Watcher{Cache: a.cache, Managers: a.managers, Clock: clock.RealClock{}}
+	w := flowschemas.Watcher{Cache: a.storage.cache, Managers: a.extensions.managers, Clock: clock.RealClock{}}
 	if a.fairness != nil {
 		w.Classify = a.fairness.Configure
 		w.Tell()
@@ -39,7 +38,7 @@ func (a *Server) followFlowSchemas() (keep func(context.Context) error) {
 		g, ctx := supervise.Together(ctx)
 		g.Go(func() error { return w.Run(ctx) })
 		g.Go(func() error {
-			return bootstrap.KeepFlowControl(ctx, objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}})
+			return bootstrap.KeepFlowControl(ctx, a.storage.objects(), bootstrap.CacheWriter{Cache: a.storage.cache, Clock: clock.RealClock{}})
 		})
 		if a.fairness != nil {
 			g.Go(func() error { return a.fairness.Run(ctx) })

@@ -48,16 +48,16 @@ func (a *Server) keepSystem(ctx context.Context) error {
 }
 
 func (a *Server) defaults() (objects.Source, bootstrap.Writer, bootstrap.Options) {
-	return objects.Cache{Cache: a.cache}, bootstrap.CacheWriter{Cache: a.cache, Clock: clock.RealClock{}}, bootstrap.Options{
+	return a.storage.objects(), bootstrap.CacheWriter{Cache: a.storage.cache, Clock: clock.RealClock{}}, bootstrap.Options{
 		ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
-		ClientCA:     a.clientCA.pem(), RequestHeaderCA: a.frontProxyCA.pem(), Now: time.Now(),
+		ClientCA:     a.identity.clientCA.pem(), RequestHeaderCA: a.identity.frontProxyCA.pem(), Now: time.Now(),
 		RequestHeaders: map[string][]string{
-			"requestheader-allowed-names":        a.frontProxy.AllowedNames,
-			"requestheader-username-headers":     a.frontProxy.UsernameHeaders,
-			"requestheader-uid-headers":          a.frontProxy.UIDHeaders,
-			"requestheader-group-headers":        a.frontProxy.GroupHeaders,
-			"requestheader-extra-headers-prefix": a.frontProxy.ExtraHeaderPrefixes,
+			"requestheader-allowed-names":        a.identity.frontProxy.AllowedNames,
+			"requestheader-username-headers":     a.identity.frontProxy.UsernameHeaders,
+			"requestheader-uid-headers":          a.identity.frontProxy.UIDHeaders,
+			"requestheader-group-headers":        a.identity.frontProxy.GroupHeaders,
+			"requestheader-extra-headers-prefix": a.identity.frontProxy.ExtraHeaderPrefixes,
 		},
-		TurnedOn: a.turnedOn, TurnedOff: a.turnedOff,
+		TurnedOn: a.apis.turnedOn, TurnedOff: a.apis.turnedOff,
 	}
 }

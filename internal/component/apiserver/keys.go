@@ -54,7 +54,7 @@ func (a *Server) servingConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	httpserver.Announce(config, joined(a.clientCA.pem, a.frontProxyCA.pem))
+	httpserver.Announce(config, joined(a.identity.clientCA.pem, a.identity.frontProxyCA.pem))
 	return config, nil
 }
 

@@ -128,7 +128,7 @@ func (a *Server) keepSelfService(ctx context.Context) error {
 		return err
 	}
 	return selfservice.Run(ctx, selfservice.Config{
-		Client: own, Store: a.store, Hostname: host,
+		Client: own, Store: a.storage.store, Hostname: host,
 		Address: address.Unmap(), Port: int32(a.flags.SecurePort), ServiceAddress: service.Unmap(),
 		// no Endpoints have a loopback address, and no pod could use it
 		WithoutEndpoints: a.flags.EndpointReconciler == "none" || address.IsLoopback(),

@@ -100,5 +100,5 @@ func (a *Server) noteTokenUses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.tokenUses.Run(ctx, c.Kubernetes.CoreV1())
+	return a.identity.tokenUses.Run(ctx, c.Kubernetes.CoreV1())
 }

@@ -1,21 +1,15 @@
-package apiserver
+// Package collector shows Prometheus what a watch cache has been told.
+package collector
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// historyShare is the part of the process's memory that superseded objects may take.
-const historyShare = 8
-
-// caches shows what the watch cache has been told of each resource. It
-// implements prometheus.Collector.
-type caches struct{ cache *watchcache.Cache }
+// Cache shows what a watch cache has been told of each resource. It implements
+// prometheus.Collector.
+type Cache struct{ *watchcache.Cache }
 
 func perResource(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("apiserver_"+name, help, []string{"group", "resource"}, nil)
@@ -32,15 +26,15 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (caches) Describe(out chan<- *prometheus.Desc) {
+func (Cache) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{cacheInitEvents, cacheReceived, cacheDispatched, cacheFills, cacheRevision, storeReceived, storeUnreadable} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c caches) Collect(out chan<- prometheus.Metric) {
-	for _, k := range c.cache.Kinds() {
+func (c Cache) Collect(out chan<- prometheus.Metric) {
+	for _, k := range c.Kinds() {
 		r, s := k.Resource(), k.Stats()
 		send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
 			out <- prometheus.MustNewConstMetric(d, kind, value, r.Group, r.Plural)
@@ -49,46 +43,10 @@ func (c caches) Collect(out chan<- prometheus.Metric) {
 		send(cacheReceived, prometheus.CounterValue, float64(s.Events))
 		send(cacheDispatched, prometheus.CounterValue, float64(s.Events))
 		send(cacheFills, prometheus.CounterValue, float64(s.Fills))
-		send(cacheRevision, prometheus.GaugeValue, float64(c.cache.Revision()%1e15))
+		send(cacheRevision, prometheus.GaugeValue, float64(c.Revision()%1e15))
 		send(storeReceived, prometheus.CounterValue, float64(s.Events))
 		if s.Undecodable > 0 {
 			send(storeUnreadable, prometheus.CounterValue, float64(s.Undecodable))
 		}
-	}
-}
-
-// storageSize shows how large the store's database is, if the store knows. It
-// implements prometheus.Collector.
-type storageSize struct {
-	size func(context.Context) (int64, error)
-}
-
-func newStorageSize(s store.Store) storageSize {
-	if sized, ok := s.(interface {
-		Size(ctx context.Context) (int64, error)
-	}); ok {
-		return storageSize{sized.Size}
-	}
-	return storageSize{}
-}
-
-var storageBytes = prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil)
-
-// Describe implements prometheus.Collector.
-func (storageSize) Describe(out chan<- *prometheus.Desc) { out <- storageBytes }
-
-// sizeTimeout is how long a scrape waits for the store.
-const sizeTimeout = time.Second
-
-// Collect implements prometheus.Collector. Nothing is shown while the store
-// does not answer.
-func (s storageSize) Collect(out chan<- prometheus.Metric) {
-	if s.size == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
-	defer cancel()
-	if bytes, err := s.size(ctx); err == nil {
-		out <- prometheus.MustNewConstMetric(storageBytes, prometheus.GaugeValue, float64(bytes), "etcd-0")
 	}
 }

@@ -1,4 +1,5 @@
-package apiserver
+// Package measured counts what a store is asked, and how long it takes.
+package measured
 
 import (
 	"context"
@@ -9,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/metrics"
-	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// measured is a store whose reads and writes are measured, by resource.
-type measured struct {
+// Store is a store whose reads and writes are measured, by resource.
+type Store struct {
 	store.Store
 	metrics    *metrics.Store
+	prefix     string
 	resources  map[string]schema.GroupResource // by storage path
 	operations sync.Map                        // asked to *metrics.Operation
 }
@@ -25,15 +25,13 @@ type measured struct {
 // asked is an operation on what is below a storage path.
 type asked struct{ operation, path string }
 
-func newMeasured(s store.Store, m *metrics.Store, resources []*resource.Resource) *measured {
-	byPath := map[string]schema.GroupResource{}
-	for _, r := range resources {
-		byPath[r.StoragePath] = r.GroupResource()
-	}
-	return &measured{Store: s, metrics: m, resources: byPath}
+// New measures a store. prefix begins the keys of all objects, and resources
+// are those that are known, by the path that follows it.
+func New(s store.Store, m *metrics.Store, prefix string, resources map[string]schema.GroupResource) *Store {
+	return &Store{Store: s, metrics: m, prefix: prefix, resources: resources}
 }
 
-func (m *measured) observe(operation, key string, began time.Time, err error) {
+func (m *Store) observe(operation, key string, began time.Time, err error) {
 	took := time.Since(began)
 	path := m.path(key)
 	found, ok := m.operations.Load(asked{operation, path})
@@ -44,10 +42,10 @@ func (m *measured) observe(operation, key string, began time.Time, err error) {
 	found.(*metrics.Operation).Observe(took, err)
 }
 
-// path is the storage path of a key: its first segment below /registry/ if
+// path is the storage path of a key: its first segment after the prefix if
 // that is one, else the first two, as a custom resource's are; "" is all.
-func (m *measured) path(key string) string {
-	rest, ok := strings.CutPrefix(key, watchcache.Prefix)
+func (m *Store) path(key string) string {
+	rest, ok := strings.CutPrefix(key, m.prefix)
 	if !ok {
 		return ""
 	}
@@ -64,7 +62,7 @@ func (m *measured) path(key string) string {
 	return rest[:end]
 }
 
-func (m *measured) resource(path string) schema.GroupResource {
+func (m *Store) resource(path string) schema.GroupResource {
 	if r, known := m.resources[path]; known {
 		return r
 	}
@@ -75,7 +73,7 @@ func (m *measured) resource(path string) schema.GroupResource {
 }
 
 // Get implements store.Store.
-func (m *measured) Get(ctx context.Context, key string) (store.KeyValue, error) {
+func (m *Store) Get(ctx context.Context, key string) (store.KeyValue, error) {
 	began := time.Now()
 	kv, err := m.Store.Get(ctx, key)
 	m.observe("get", key, began, err)
@@ -83,7 +81,7 @@ func (m *measured) Get(ctx context.Context, key string) (store.KeyValue, error) 
 }
 
 // List implements store.Store.
-func (m *measured) List(ctx context.Context, prefix string, opts store.ListOptions) (store.Page, error) {
+func (m *Store) List(ctx context.Context, prefix string, opts store.ListOptions) (store.Page, error) {
 	began := time.Now()
 	page, err := m.Store.List(ctx, prefix, opts)
 	m.observe("list", prefix, began, err)
@@ -91,7 +89,7 @@ func (m *measured) List(ctx context.Context, prefix string, opts store.ListOptio
 }
 
 // Create implements store.Store.
-func (m *measured) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (int64, error) {
+func (m *Store) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (int64, error) {
 	began := time.Now()
 	revision, err := m.Store.Create(ctx, key, value, ttl)
 	m.observe("create", key, began, err)
@@ -99,7 +97,7 @@ func (m *measured) Create(ctx context.Context, key string, value []byte, ttl tim
 }
 
 // Update implements store.Store.
-func (m *measured) Update(ctx context.Context, key string, value []byte, revision int64, ttl time.Duration) (int64, error) {
+func (m *Store) Update(ctx context.Context, key string, value []byte, revision int64, ttl time.Duration) (int64, error) {
 	began := time.Now()
 	next, err := m.Store.Update(ctx, key, value, revision, ttl)
 	m.observe("update", key, began, err)
@@ -107,7 +105,7 @@ func (m *measured) Update(ctx context.Context, key string, value []byte, revisio
 }
 
 // Delete implements store.Store.
-func (m *measured) Delete(ctx context.Context, key string, revision int64) (int64, error) {
+func (m *Store) Delete(ctx context.Context, key string, revision int64) (int64, error) {
 	began := time.Now()
 	deletion, err := m.Store.Delete(ctx, key, revision)
 	m.observe("delete", key, began, err)
