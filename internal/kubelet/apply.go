@@ -323,8 +323,7 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 		}
 		return nil, err
 	}
-	for _, source := range mountedImages(pod, c) {
-		as := &v1.Container{Name: c.Name, Image: source.Reference, ImagePullPolicy: source.PullPolicy}
+	for _, as := range volumeImages(pod, c) {
 		if _, err := k.puller.Ensure(ctx, as, string(pod.UID), credentials, config, event); err != nil {
 			return nil, err
 		}
@@ -332,13 +331,14 @@ func (w *worker) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config
 	return found, nil
 }
 
-// mountedImages are the images that the container mounts as volumes.
-func mountedImages(pod *v1.Pod, c *v1.Container) (sources []*v1.ImageVolumeSource) {
+// volumeImages are the images that the container mounts as volumes, each in the
+// form of a container that runs it.
+func volumeImages(pod *v1.Pod, c *v1.Container) (images []*v1.Container) {
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
 		if vol.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == vol.Name }) {
-			sources = append(sources, vol.Image)
+			images = append(images, &v1.Container{Name: c.Name, Image: vol.Image.Reference, ImagePullPolicy: vol.Image.PullPolicy})
 		}
 	}
-	return sources
+	return images
 }

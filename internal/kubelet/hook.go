@@ -31,12 +31,12 @@ func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Targ
 		}
 		return nil
 	case h.HTTPGet != nil:
-		ok, output, err := k.runner.HTTP(ctx, h.HTTPGet, t)
-		if err == nil && !ok {
-			err = fmt.Errorf("%s", output)
-		}
-		if !ok {
+		fallback, err := k.runner.Hook(ctx, h.HTTPGet, t)
+		if err != nil {
 			return fmt.Errorf("HTTP lifecycle hook (%s) for Container %q in Pod %q failed - error: %w", h.HTTPGet.Path, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err)
+		}
+		if fallback {
+			k.recorder.Event(containerReference(t.Pod, t.Container.Name), v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded")
 		}
 		return nil
 	case h.Sleep != nil:

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -105,6 +106,20 @@ func TestImageVolumeIsNotGarbage(t *testing.T) {
 		}
 		if !left[model+":latest"] || left[unused] {
 			t.Errorf("left are %v", left)
+		}
+	})
+}
+
+// An image volume that cannot be pulled is tried again as often as a
+// container's own image.
+func TestImageVolumeIsPulledAgain(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		const model = "models.example.org/model:1"
+		b.runtime.FailPulls(model, errors.New("the registry is away"))
+		b.create(pod("web", withVolume(imageVolume(model, v1.PullAlways))))
+		b.after(40 * time.Second) // at 0, 10 and 30 s
+		if n := b.runtime.Pulls(model); n < 3 {
+			t.Errorf("it was pulled %d times in 40 s", n)
 		}
 	})
 }

@@ -502,3 +502,33 @@ func TestAdoptedContainersHaveStarted(t *testing.T) {
 		})
 	}
 }
+
+// The initial delay of a probe counts from the container's start, also when
+// the startup probe succeeds earlier.
+func TestInitialDelayAfterStartup(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var early atomic.Int32
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{Exec: func(command []string) (string, int32) {
+				if command[0] == "live" {
+					early.Add(1)
+				}
+				return "", 0
+			}}
+		}
+		probe := func(command string, delay int32) *v1.Probe {
+			return &v1.Probe{PeriodSeconds: 2, InitialDelaySeconds: delay, FailureThreshold: 3, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}}
+		}
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Spec.Containers[0].StartupProbe, p.Spec.Containers[0].LivenessProbe = probe("started", 1), probe("live", 60)
+		}))
+		b.after(50 * time.Second)
+		if n := early.Load(); n != 0 {
+			t.Errorf("the liveness probe ran %d times before its initial delay was over", n)
+		}
+		b.after(30 * time.Second)
+		if early.Load() == 0 {
+			t.Error("the liveness probe did not run after its initial delay")
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,42 @@ func TestRestartAllContainersBacksOff(t *testing.T) {
 		b.after(time.Hour)
 		if n := b.get("web").Status.ContainerStatuses[0].RestartCount; n < 10 || n > 20 {
 			t.Errorf("restarted %d times in an hour", n)
+		}
+	})
+}
+
+// The round ends for all containers, for those as well that the kubelet makes
+// only after it has ended, and whatever the node's clock says.
+func TestRestartAllContainersDuringTheStart(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var again atomic.Bool
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+			switch name := c.GetMetadata().GetName(); {
+			case name == "setup":
+				return fake.Behaviour{RunFor: time.Second}
+			case name == "watcher" && !again.Swap(true):
+				return fake.Behaviour{RunFor: 100 * time.Millisecond, ExitCode: 88}
+			}
+			return fake.Behaviour{}
+		}
+		b.create(pod("web", func(p *v1.Pod) {
+			main := p.Spec.Containers[0]
+			setup, watcher := main, main
+			setup.Name, watcher.Name = "setup", "watcher"
+			restartsAll(&watcher)
+			watcher.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 2}}} // main is made after its end
+			p.Spec.InitContainers = []v1.Container{setup}
+			p.Spec.Containers = []v1.Container{watcher, main}
+		}))
+		b.after(2 * time.Minute)
+		status := b.get("web").Status
+		for _, st := range append(status.InitContainerStatuses, status.ContainerStatuses...) {
+			if st.RestartCount != 1 {
+				t.Errorf("%s was restarted %d times: %+v", st.Name, st.RestartCount, st.State)
+			}
+		}
+		if b.live("main") == "" || b.live("watcher") == "" {
+			t.Errorf("not all run: %+v", status.ContainerStatuses)
 		}
 	})
 }

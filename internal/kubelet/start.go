@@ -113,7 +113,7 @@ func trimmed(err error) error {
 // configure is the container's configuration for the runtime.
 func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
 	k, pod, c := r.worker.k, r.pod, s.Container
-	in := &spec.Instance{RestartCount: s.RestartCount, Image: found.GetId(), ImageUser: found.GetUsername(), UserNamespace: r.userNamespace}
+	in := &spec.Instance{RestartCount: s.RestartCount, Round: r.observed.Round, Image: found.GetId(), ImageUser: found.GetUsername(), UserNamespace: r.userNamespace}
 	if in.Image == "" {
 		in.Image = c.Image
 	}

@@ -413,13 +413,19 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
+// imageRetry is when the first of the images that a container waits for is
+// pulled again: its own, or one that it mounts.
 func (w *worker) imageRetry(pod *v1.Pod) (earliest time.Time, ok bool) {
 	for name, cause := range w.waiting {
 		if cause.Reason != "ErrImagePull" && cause.Reason != "ImagePullBackOff" {
 			continue
 		}
-		if c := podutil.Container(&pod.Spec, name); c != nil {
-			if until, waits := w.k.puller.Retry(c, string(pod.UID)); waits && (!ok || until.Before(earliest)) {
+		c := podutil.Container(&pod.Spec, name)
+		if c == nil {
+			continue
+		}
+		for _, image := range append(volumeImages(pod, c), c) {
+			if until, waits := w.k.puller.Retry(image, string(pod.UID)); waits && (!ok || until.Before(earliest)) {
 				earliest, ok = until, true
 			}
 		}

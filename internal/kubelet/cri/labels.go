@@ -21,6 +21,8 @@ const (
 	annotationPorts                    = "io.kubernetes.container.ports"
 	annotationPodDeletionGracePeriod   = "io.kubernetes.pod.deletionGracePeriod"
 	annotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
+	// annotationRound is ours alone.
+	annotationRound = "coracle.io/container.round"
 )
 
 // PodLabels are the labels of a pod's sandbox: the pod's own and its identity.
@@ -46,13 +48,16 @@ func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 }
 
 // ContainerAnnotations hold what must survive the kubelet: the identity of
-// the container's specification, its restart count and how to end it.
-func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, hash string) map[string]string {
+// the container's specification, its restart count, its round and how to end it.
+func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount, round int, hash string) map[string]string {
 	a := map[string]string{
 		annotationHash:                     hash,
 		annotationRestartCount:             strconv.Itoa(restartCount),
 		annotationTerminationMessagePath:   c.TerminationMessagePath,
 		annotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if round > 0 {
+		a[annotationRound] = strconv.Itoa(round)
 	}
 	if pod.DeletionGracePeriodSeconds != nil {
 		a[annotationPodDeletionGracePeriod] = strconv.FormatInt(*pod.DeletionGracePeriodSeconds, 10)
@@ -78,6 +83,14 @@ func restartCountOf(s *runtimeapi.ContainerStatus) int {
 		return n
 	}
 	return int(s.GetMetadata().GetAttempt())
+}
+
+func roundOf(annotations map[string]string) int {
+	n, err := strconv.Atoi(annotations[annotationRound])
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }
 
 func int64Annotation(annotations map[string]string, key string) *int64 {

@@ -67,8 +67,10 @@ type Container struct {
 	User         *runtimeapi.LinuxContainerUser
 	Mounts       []*runtimeapi.Mount
 	Annotations  map[string]string
-	// Discarded says that all containers of the pod are restarted and that this
-	// one is of the time before.
+	// Round is the round of the pod that the container belongs to: how often all
+	// containers had been restarted together when it was made.
+	Round int
+	// Discarded says that the container is of a round that is over.
 	Discarded bool
 }
 
@@ -79,6 +81,8 @@ type Pod struct {
 	Namespace  string
 	Sandboxes  []*Sandbox
 	Containers []*Container
+	// Round is that of the containers that are made next.
+	Round int
 }
 
 // Find returns the newest instance of the named container, or nil.
@@ -323,6 +327,7 @@ func newContainer(s *runtimeapi.ContainerStatus, sandboxID string) *Container {
 		ImageRef:     s.GetImageRef(),
 		Hash:         s.GetAnnotations()[annotationHash],
 		RestartCount: restartCountOf(s),
+		Round:        roundOf(s.GetAnnotations()),
 		LogPath:      s.GetLogPath(),
 		Resources:    s.GetResources().GetLinux(),
 		User:         s.GetUser().GetLinux(),

@@ -52,27 +52,26 @@ func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 	return nil
 }
 
-// Discard marks the containers of the time before one of them ended with a
-// code that restarts all of them (KEP-5532). The sandbox stays; the init
-// containers run once more, and so does what had ended for good. Ephemeral
+// Discard finds the pod's round and marks the containers of earlier ones. A
+// round is over when one of its containers ends with a code that restarts all
+// of them (KEP-5532), whenever the others were made. The sandbox stays; the
+// init containers run once more, and so does what had ended for good. Ephemeral
 // containers are left alone.
 //
-//	init ─ main ──────────────╳ killed
-//	     └ watcher ── exit 88 │           all of these are discarded
-//	                          └ init' ─ main', watcher'
+//	init ─ main ──────────────╳ killed     round 0
+//	     └ watcher ── exit 88 │
+//	                          └ init' ─ main', watcher'     round 1
 func Discard(pod *v1.Pod, observed *cri.Pod) {
 	sandbox := observed.ReadySandbox()
-	if sandbox == nil || pod.DeletionTimestamp != nil {
-		return
-	}
-	var ended time.Time
 	for _, c := range observed.Containers {
-		if c.State == cri.Exited && c.SandboxID == sandbox.ID && c.FinishedAt.After(ended) && restartsAll(pod, c) {
-			ended = c.FinishedAt
+		round := c.Round
+		if sandbox != nil && pod.DeletionTimestamp == nil && c.State == cri.Exited && c.SandboxID == sandbox.ID && restartsAll(pod, c) {
+			round++
 		}
+		observed.Round = max(observed.Round, round)
 	}
 	for _, c := range observed.Containers {
-		c.Discarded = !c.CreatedAt.After(ended) && !isEphemeral(pod, c.Name)
+		c.Discarded = c.Round < observed.Round && !isEphemeral(pod, c.Name)
 	}
 }
 

@@ -212,8 +212,8 @@ type worker struct {
 func (w *worker) run(ctx context.Context) {
 	defer w.cancel()
 	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
-	delay := time.Until(w.started.Add(time.Duration(w.probe.InitialDelaySeconds) * time.Second))
-	timer := time.NewTimer(max(delay, 0))
+	begin := w.started.Add(time.Duration(w.probe.InitialDelaySeconds) * time.Second)
+	timer := time.NewTimer(max(time.Until(begin), 0))
 	defer timer.Stop()
 	successes, failures := int32(0), int32(0)
 	for {
@@ -221,7 +221,11 @@ func (w *worker) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-w.kick:
+		case <-w.kick: // the startup probe has succeeded
+			if delay := time.Until(begin); delay > 0 {
+				timer.Reset(delay)
+				continue
+			}
 		}
 		if w.kind != Startup && w.target.Container.StartupProbe != nil && w.prober.Result(w.pod.UID, w.target.ContainerID, Startup) != plan.Success {
 			timer.Reset(period)

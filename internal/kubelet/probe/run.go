@@ -47,6 +47,7 @@ const (
 	maxBody      = 10 << 10
 	maxHeader    = 64 << 10
 	userAgent    = "kube-probe/1.37"
+	hookAgent    = "kube-lifecycle/1.37"
 	maxRedirects = 10
 )
 
@@ -124,12 +125,12 @@ type Warning struct{ text string }
 
 func (w *Warning) Error() string { return w.text }
 
-// HTTP asks the container's URL; every code from 200 to 399 is a success, that
-// of a redirection to another host with a Warning.
-func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (bool, string, error) {
+// httpRequest is the request of an httpGet handler. What the handler says of a
+// header replaces the kubelet's own; an empty Accept header is left out.
+func httpRequest(ctx context.Context, action *v1.HTTPGetAction, t Target, agent string) (*http.Request, error) {
 	port, err := Port(action.Port, t.Container)
 	if err != nil {
-		return false, "", err
+		return nil, err
 	}
 	host := action.Host
 	if host == "" {
@@ -146,17 +147,29 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 	target.Scheme, target.Host = scheme, net.JoinHostPort(host, strconv.Itoa(port))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return false, "", err
+		return nil, err
 	}
-	request.Header.Set("User-Agent", userAgent)
-	request.Header.Set("Accept", "*/*")
 	for _, h := range action.HTTPHeaders {
 		request.Header.Add(h.Name, h.Value)
 		if http.CanonicalHeaderKey(h.Name) == "Host" {
 			request.Host = h.Value
 		}
 	}
-	client := &http.Client{
+	if !has(request.Header, "User-Agent") {
+		request.Header.Set("User-Agent", agent)
+	}
+	if !has(request.Header, "Accept") {
+		request.Header.Set("Accept", "*/*")
+	} else if request.Header.Get("Accept") == "" {
+		request.Header.Del("Accept")
+	}
+	return request, nil
+}
+
+func has(h http.Header, name string) bool { return len(h.Values(name)) > 0 }
+
+func (r *Runner) httpClient() *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: r.dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 			// The kubelet asks the pod's own address; its certificate is the pod's affair.
@@ -172,7 +185,16 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 			return nil
 		},
 	}
-	response, err := client.Do(request)
+}
+
+// HTTP asks the container's URL; every code from 200 to 399 is a success, that
+// of a redirection to another host with a Warning.
+func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (bool, string, error) {
+	request, err := httpRequest(ctx, action, t, userAgent)
+	if err != nil {
+		return false, "", err
+	}
+	response, err := r.httpClient().Do(request)
 	if err != nil {
 		return false, err.Error(), nil
 	}
@@ -188,6 +210,27 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 		return true, string(body), nil
 	}
 	return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), nil
+}
+
+// Hook asks the URL of a lifecycle hook; whatever the container answers, it has
+// been told. A server that answers HTTPS in plain HTTP is asked again by HTTP,
+// without credentials; fallback says that this was so.
+func (r *Runner) Hook(ctx context.Context, action *v1.HTTPGetAction, t Target) (fallback bool, err error) {
+	request, err := httpRequest(ctx, action, t, hookAgent)
+	if err != nil {
+		return false, err
+	}
+	client := r.httpClient()
+	response, err := client.Do(request)
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		request.URL.Scheme, fallback = "http", true
+		request.Header.Del("Authorization")
+		response, err = client.Do(request)
+	}
+	if err != nil {
+		return false, err
+	}
+	return fallback, response.Body.Close()
 }
 
 func (r *Runner) tcp(ctx context.Context, action *v1.TCPSocketAction, t Target, timeout time.Duration) (bool, string, error) {

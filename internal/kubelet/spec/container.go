@@ -11,6 +11,7 @@ import (
 // Instance is what one instance of a container has besides its specification.
 type Instance struct {
 	RestartCount int
+	Round        int    // cri.Pod.Round
 	Image        string // the reference or id to run
 	ImageUID     *int64 // the user that the image names, if numeric
 	ImageUser    string // else
@@ -40,7 +41,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 		Envs:        envs,
 		Mounts:      in.Mounts,
 		Labels:      cri.ContainerLabels(pod, c.Name),
-		Annotations: cri.ContainerAnnotations(pod, c, in.RestartCount, plan.Hash(c)),
+		Annotations: cri.ContainerAnnotations(pod, c, in.RestartCount, in.Round, plan.Hash(c)),
 		LogPath:     ContainerLogPath(c.Name, in.RestartCount),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,

@@ -89,7 +89,10 @@ func restarting(in Input) []v1.PodCondition {
 	if !now && !known {
 		return nil
 	}
-	return []v1.PodCondition{condition(v1.AllContainersRestarting, now, "", "")}
+	if now {
+		return []v1.PodCondition{condition(v1.AllContainersRestarting, true, "RestartAllContainersStarted", "container exited with restart policy rule")}
+	}
+	return []v1.PodCondition{condition(v1.AllContainersRestarting, false, "", "")}
 }
 
 func sandboxReady(in Input) v1.PodCondition {
