@@ -38,6 +38,7 @@ type Observer func(Answered)
 // finish turns a panic into an answer and reports the request.
 func (q *request) finish() {
 	q.held.Release()
+	q.kept.Release()
 	reason := recover()
 	if reason != nil {
 		q.panicked(reason)

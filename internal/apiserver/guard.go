@@ -20,6 +20,11 @@ import (
 //	list    what the entries are encoded to, shared by all that list the same,
 //	        and what is put together for this request alone
 //	write   a large body and what it is decoded to; any body once the heap is full
+//
+// What lasts for as long as a client likes counts for its tenant meanwhile:
+//
+//	watch   itself, its selectors, and what is on the way to a slow client
+//	answer  itself, where it is made for this request alone
 const (
 	// largeUse is what a request may use without asking, in bytes.
 	largeUse = 1 << 20
@@ -30,6 +35,12 @@ const (
 	decodedCost = 10
 	// entryCost is what listing an entry takes besides its encoding.
 	entryCost = 16
+	// watchCost is what a watch takes, with its goroutine and buffers.
+	watchCost = 32 << 10
+	// selectorCost is how many bytes a selector takes for each of its own.
+	selectorCost = 24
+	// answerCost is what a request takes whose answer is not read.
+	answerCost = 32 << 10
 )
 
 // encodings are what entries keep for a version in a form.
@@ -46,14 +57,36 @@ func (q *request) reserve(need memory.Need) error {
 		return nil
 	}
 	trusted := isCritical(q.sender)
-	if !trusted && !isPrivileged(q.sender) {
-		need.Tenant = tenant(q.sender)
-	}
+	need.Tenant = q.accountable()
 	held, ok := q.server.Memory.Reserve(need, q.server.Clock.Now())
 	if !ok && !trusted {
 		return q.outOfMemory()
 	}
 	q.held = held
+	return nil
+}
+
+// accountable is the tenant that the request counts for; "" is none, for the
+// cluster's components and administrators.
+func (q *request) accountable() string {
+	if isCritical(q.sender) || isPrivileged(q.sender) {
+		return ""
+	}
+	return tenant(q.sender)
+}
+
+// keepAnswer counts an answer until the client has read it. private is how
+// many of its bytes are of this request alone. A tenant whose answers wait to
+// be read is refused more of them, but is told of what it has changed.
+func (q *request) keepAnswer(size, private int) error {
+	if size <= promptAnswer {
+		return nil
+	}
+	kept, ok := q.server.Memory.Keep(q.accountable(), int64(answerCost+private))
+	if !ok && !isMutating(q.http.Method) {
+		return q.outOfMemory()
+	}
+	q.kept = kept
 	return nil
 }
 
@@ -109,6 +142,9 @@ func (q operation) reserveBody() error {
 	if q.Endpoint != nil && q.Endpoint.Kind != nil && q.server.Memory.Full(q.Now) && !isPrivileged(q.sender) && !isCritical(q.sender) {
 		return q.outOfMemory()
 	}
+	if q.server.Memory.KeepsMost(q.accountable()) { // its answers wait to be read
+		return q.outOfMemory()
+	}
 	use := q.decodedUse()
 	if use > maxDecoded {
 		return errDecodedTooLarge()
@@ -125,10 +161,16 @@ func (q *request) outOfMemory() error {
 	return apierrors.NewTooManyRequests("there is not enough memory for this request now, please try again later or ask for less at a time", 1)
 }
 
+// bootstrappers are who has a bootstrap token, which many may know.
+const bootstrappers = "system:bootstrappers"
+
 // isCritical says that the cluster depends on a user's requests: it is one of
 // its components.
 func isCritical(u user.Info) bool {
 	name := u.GetName()
+	if slices.Contains(u.GetGroups(), bootstrappers) {
+		return false
+	}
 	if after, ok := strings.CutPrefix(name, "system:"); ok {
 		account, isAccount := strings.CutPrefix(after, "serviceaccount:")
 		return !isAccount && name != user.Anonymous || strings.HasPrefix(account, "kube-system:")

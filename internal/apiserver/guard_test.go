@@ -5,9 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,5 +138,106 @@ func TestLargeListsShareMemory(t *testing.T) {
 		if code := <-codes; code != http.StatusOK {
 			t.Errorf("one of 50 lists: %d", code)
 		}
+	}
+}
+
+// TestTenantsKeepTheirShare has a tenant who opens watch after watch, and
+// another who reads none of the answers: each is refused more than its share,
+// others are served, and it all comes back.
+func TestTenantsKeepTheirShare(t *testing.T) {
+	allow := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	})
+	s := apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Memory = memory.NewGuard(16 << 20) // about 3 MB a tenant
+		c.Authorizer = allow
+	})
+	// What is not read stays in the server, and not in the sockets.
+	const buffer = 4 << 10
+	server := httptest.NewUnstartedServer(s.Handler())
+	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			_ = conn.(*net.TCPConn).SetWriteBuffer(buffer)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(buffer)
+		}
+		return conn, err
+	}}
+	defer transport.CloseIdleConnections()
+	const maps = "/api/v1/namespaces/default/configmaps"
+	begin := func(ctx context.Context, by http.RoundTripper, user, url string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("X-Test-User", user)
+		return by.RoundTrip(r)
+	}
+	get := func(user, path string) int {
+		t.Helper()
+		response, err := begin(t.Context(), http.DefaultTransport, user, s.URL+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode
+	}
+	large := strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 600<<10)))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+maps, large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Test-User", "system:kube-scheduler")
+	if response, err := http.DefaultClient.Do(r); err != nil || response.StatusCode != http.StatusCreated {
+		t.Fatalf("%v %v", response, err)
+	}
+
+	for _, tt := range []struct{ what, path string }{
+		{"watches", maps + "?watch=1&resourceVersion=1&fieldSelector=metadata.name%3Dnone"},
+		{"watches with large selectors", maps + "?watch=1&resourceVersion=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("abcdefgh,", 4<<10)+"z)")},
+		{"unread answers", maps + "/large?pretty=true"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var open []*http.Response
+			refused := false
+			for range 500 {
+				response, err := begin(ctx, transport, "jane", server.URL+tt.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, response)
+				if refused = response.StatusCode == http.StatusTooManyRequests; refused {
+					break
+				}
+			}
+			if !refused || len(open) < 3 {
+				t.Errorf("after %d: refused %v", len(open), refused)
+			}
+			if code := get("john", maps+"/large?pretty=true"); code != http.StatusOK {
+				t.Errorf("another tenant is answered %d", code)
+			}
+			cancel()
+			for _, response := range open {
+				_ = response.Body.Close()
+			}
+			ended, again := time.Now(), time.NewTicker(10*time.Millisecond)
+			defer again.Stop()
+			for code := 0; code != http.StatusOK; <-again.C {
+				if code = get("jane", maps+"/large?pretty=true"); time.Since(ended) > time.Minute {
+					t.Fatalf("once all have ended, jane is answered %d", code)
+				}
+			}
+		})
 	}
 }

@@ -28,6 +28,7 @@ type response struct {
 	seat      seat
 	computing *compute.Turn // of a large request; nil for others
 	held      memory.Held   // promised for what is large
+	kept      memory.Held   // counted while the client takes its time
 
 	warnings warnings
 	code     int // 0 as long as there is no answer

@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
+	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/timespan"
@@ -49,6 +50,10 @@ func (q operation) watch() error {
 	defer unhook()
 	q.Context = ctx
 
+	var ok bool
+	if q.kept, ok = q.server.Memory.Keep(q.accountable(), watchCost+int64(len(q.http.URL.RawQuery))*selectorCost); !ok {
+		return q.outOfMemory()
+	}
 	w := &watcher{
 		endpoint: q.Endpoint,
 		selected: registry.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector),
@@ -58,6 +63,7 @@ func (q operation) watch() error {
 		count:    q.server.Metrics.Watches.Of(q.Info.APIGroup, q.Info.APIVersion, q.Info.Resource),
 		leave:    q.seat.leave,
 		begun:    q.held.Release,
+		keep:     func(bytes int) (memory.Held, bool) { return q.server.Memory.Keep(q.accountable(), int64(bytes)) },
 	}
 	start, err := q.StartWatch(options)
 	if err != nil {
@@ -90,6 +96,8 @@ type watcher struct {
 	count    metrics.Watched
 	leave    func() // gives the seat back
 	begun    func() // gives back what the initial events needed
+	// keep counts what is on the way to the client.
+	keep func(bytes int) (memory.Held, bool)
 }
 
 // batchSize is how many bytes of events are gathered for one write.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 
@@ -97,14 +98,31 @@ func (w *watcher) flush() error {
 	if w.pooled == nil {
 		return nil
 	}
-	var err error
-	if len(w.frames) > 0 {
-		err = w.stream.send(w.frames)
-	}
+	err := w.transmit()
 	if cap(w.frames) <= 2*batchSize {
 		*w.pooled = w.frames[:0]
 		frameBuffers.Put(w.pooled)
 	}
 	w.frames, w.pooled = nil, nil
 	return err
+}
+
+// largeFrames is how many bytes on their way to a client count for its tenant.
+const largeFrames = 64 << 10
+
+// errTooManyUnread ends a watch of a tenant who keeps too much unread.
+var errTooManyUnread = errors.New("the tenant's watches have too much that is not read")
+
+func (w *watcher) transmit() error {
+	if len(w.frames) == 0 {
+		return nil
+	}
+	if len(w.frames) >= largeFrames {
+		kept, ok := w.keep(len(w.frames))
+		if !ok {
+			return errTooManyUnread
+		}
+		defer kept.Release()
+	}
+	return w.stream.send(w.frames)
 }

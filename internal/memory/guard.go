@@ -35,6 +35,7 @@ type Guard struct {
 	used   int64      // by those who were let in
 	shared map[any]*sharing
 	own    map[string]int64 // of each tenant's requests
+	kept   map[string]int64 // by each tenant's streams and unread answers
 }
 
 // sharing is what several requests use together.
@@ -45,7 +46,7 @@ type sharing struct {
 
 // NewGuard returns a guard of a limit in bytes.
 func NewGuard(limit int64) *Guard {
-	return &Guard{limit: limit, measure: lives, shared: map[any]*sharing{}, own: map[string]int64{}}
+	return &Guard{limit: limit, measure: lives, shared: map[any]*sharing{}, own: map[string]int64{}, kept: map[string]int64{}}
 }
 
 // ProcessLimit is the limit that the process's garbage collector keeps to
@@ -77,9 +78,11 @@ type Need struct {
 
 // Held is what a request was promised. The zero value is nothing.
 type Held struct {
-	guard    *Guard
-	need     Need
-	released bool // guarded by the guard's mutex
+	guard *Guard
+	need  Need
+	// The guard's mutex guards the following.
+	kept     bool // counts as a part of what lives
+	released bool
 }
 
 // Reserve promises a request what it needs, or returns false if that does not
@@ -101,11 +104,11 @@ func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
 	if lives+g.used+more > room {
 		return Held{}, false
 	}
-	if has := g.own[need.Tenant]; need.Tenant != "" && has > 0 && has+need.Own > room/tenantShare {
+	if has := g.own[need.Tenant]; need.Tenant != "" && has > 0 && has+need.Own > g.share() {
 		return Held{}, false
 	}
 	g.used += more
-	g.charge(need.Tenant, need.Own)
+	charge(g.own, need.Tenant, need.Own)
 	if need.Shared > 0 {
 		if s == nil {
 			s = &sharing{bytes: need.Shared}
@@ -116,14 +119,42 @@ func (g *Guard) Reserve(need Need, now time.Time) (Held, bool) {
 	return Held{guard: g, need: need}, true
 }
 
-// charge counts what a tenant's requests were promised for themselves. The
-// mutex is held.
-func (g *Guard) charge(tenant string, bytes int64) {
+// Keep counts what a stream or an answer of a tenant keeps in memory for as
+// long as its client likes: it is a part of what lives already. It returns
+// false if the tenant keeps too much then. What is kept must be released.
+func (g *Guard) Keep(tenant string, bytes int64) (Held, bool) {
+	if tenant == "" || g.limit == math.MaxInt64 {
+		return Held{}, true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if has := g.kept[tenant]; has > 0 && has+bytes > g.share() {
+		return Held{}, false
+	}
+	charge(g.kept, tenant, bytes)
+	return Held{guard: g, need: Need{Own: bytes, Tenant: tenant}, kept: true}, true
+}
+
+// KeepsMost says that a tenant keeps as much as it may.
+func (g *Guard) KeepsMost(tenant string) bool {
+	if tenant == "" || g.limit == math.MaxInt64 {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kept[tenant] >= g.share()
+}
+
+// share is what one tenant has of the memory for large requests.
+func (g *Guard) share() int64 { return g.limit / 100 * ordinaryShare / tenantShare }
+
+// charge counts bytes for a tenant; negative ones are given back.
+func charge(tenants map[string]int64, tenant string, bytes int64) {
 	if tenant == "" || bytes == 0 {
 		return
 	}
-	if g.own[tenant] += bytes; g.own[tenant] == 0 {
-		delete(g.own, tenant)
+	if tenants[tenant] += bytes; tenants[tenant] == 0 {
+		delete(tenants, tenant)
 	}
 }
 
@@ -139,9 +170,12 @@ func (h *Held) Shrink(bytes int64) {
 	if less := h.need.Own - bytes; less > 0 && !h.released {
 		h.need.Own -= less
 		g.used -= less
-		g.charge(h.need.Tenant, -less)
+		charge(g.own, h.need.Tenant, -less)
 	}
 }
+
+// Holds says that something was promised.
+func (h *Held) Holds() bool { return h.guard != nil }
 
 // Release gives back what was promised; more calls do nothing. It may be
 // called from several goroutines.
@@ -156,8 +190,12 @@ func (h *Held) Release() {
 		return
 	}
 	h.released = true
+	if h.kept {
+		charge(g.kept, h.need.Tenant, -h.need.Own)
+		return
+	}
 	g.used -= h.need.Own
-	g.charge(h.need.Tenant, -h.need.Own)
+	charge(g.own, h.need.Tenant, -h.need.Own)
 	if h.need.Shared == 0 {
 		return
 	}

@@ -153,3 +153,34 @@ func BenchmarkMeasure(b *testing.B) {
 		lives()
 	}
 }
+
+// What a tenant's streams and answers keep is bounded for each tenant, beside
+// what its requests are promised.
+func TestKeep(t *testing.T) {
+	g := NewGuard(1000 * mb) // 200 MB a tenant
+	keep := func(want bool, tenant string, bytes int64) *Held {
+		t.Helper()
+		h, ok := g.Keep(tenant, bytes)
+		if ok != want {
+			t.Errorf("%s keeps %d MB more: %v, want %v", tenant, bytes/mb, ok, want)
+		}
+		return &h
+	}
+	first := keep(true, "jane", 150*mb)
+	keep(false, "jane", 100*mb)
+	if g.KeepsMost("jane") || g.used != 0 {
+		t.Errorf("jane keeps most with 150 MB: %v; %d bytes are promised", g.KeepsMost("jane"), g.used)
+	}
+	second := keep(true, "jane", 50*mb)
+	if !g.KeepsMost("jane") || g.KeepsMost("john") {
+		t.Error("jane does not keep most with 200 MB, or john does with none")
+	}
+	other := keep(true, "john", 900*mb) // alone
+	keep(true, "", 900*mb)
+	for _, h := range []*Held{first, second, other, first} {
+		h.Release()
+	}
+	if len(g.kept) != 0 {
+		t.Errorf("%v is kept after all have ended", g.kept)
+	}
+}

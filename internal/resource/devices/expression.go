@@ -47,12 +47,35 @@ func (c compiler) expression(p *field.Path, text string, derived bool) (cost uin
 	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
 		return 0, field.ErrorList{field.TooLong(p, text, resourcev1.CELSelectorExpressionMaxLength)}
 	}
+	if depth(text) > maxDepth {
+		return 0, field.ErrorList{field.Invalid(p, text, fmt.Sprintf("compilation failed: expression recursion limit exceeded: %d", maxDepth))}
+	}
 	kind := environment.NewExpressions
 	result := cel.GetCompiler(c.features).CompileCELExpression(text, cel.Options{EnvType: &kind, DerivedAttribute: derived})
 	if result.Error != nil {
 		return 0, field.ErrorList{field.Invalid(p, text, result.Error.Detail)}
 	}
 	return result.MaxCost, nil
+}
+
+// maxDepth is how deep the brackets of an expression may be nested. Checking
+// the types of nested lists takes time with the cube of their depth, and a
+// claim may have hundreds of expressions.
+const maxDepth = 16
+
+// depth is how deep the brackets in a text are nested, those in strings too.
+func depth(text string) (most int) {
+	now := 0
+	for _, c := range []byte(text) {
+		switch c {
+		case '(', '[', '{':
+			now++
+			most = max(most, now)
+		case ')', ']', '}':
+			now--
+		}
+	}
+	return most
 }
 
 // derivedAttributes checks attributes that are computed by expressions, as the
