@@ -85,7 +85,12 @@ func look(ctx context.Context, rec host.Record) *condition {
 	}
 	problems := []error{c.suspended("supervisor", processes.Process{PID: rec.PID, Start: rec.PIDStart})}
 	st, ok, err := processes.Read(host.RunDir(rec.Name))
-	if problems = append(problems, err); ok && err == nil && st.PID == rec.PID {
+	problems = append(problems, err)
+	switch {
+	case err != nil:
+	case !ok:
+		problems = append(problems, fmt.Errorf("%s is gone, and with it the sockets and the status of the processes: end the cluster with coracle stop --name=%s and run up again", host.RunDir(rec.Name), rec.Name))
+	case st.PID == rec.PID:
 		c.Supervisor = &st
 		problems = append(problems, c.inspect(st.Processes)...)
 	}

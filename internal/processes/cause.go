@@ -90,22 +90,42 @@ func oomReport(pid, before int) string {
 		return unnamed
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	report := unnamed
+	report, whole := killReport(func(record []byte) (int, error) { return syscall.Read(fd, record) }, pid)
+	if report == "" && (!whole || !kernelNumbers()) {
+		return unnamed
+	}
+	return report
+}
+
+// killReport is the last record of the kernel's log that says that a process
+// was killed for want of memory; "" if there is none. whole says that no record
+// was lost.
+func killReport(read func(record []byte) (int, error), pid int) (report string, whole bool) {
+	whole = true
 	record := make([]byte, 8<<10)
 	for range maxRecords {
-		n, err := syscall.Read(fd, record)
+		n, err := read(record)
 		if errors.Is(err, syscall.EPIPE) { // older ones were overwritten meanwhile
+			whole = false
 			continue
 		}
 		if err != nil || n <= 0 {
-			break
+			return report, whole && (err == nil || errors.Is(err, syscall.EAGAIN))
 		}
 		_, text, _ := strings.Cut(string(record[:n]), ";")
 		if strings.Contains(text, fmt.Sprintf("Killed process %d (", pid)) {
 			report, _, _ = strings.Cut(text, "\n")
 		}
 	}
-	return report
+	return report, false
+}
+
+// kernelNumbers says that processes have the numbers here by which the kernel's
+// log calls them: those of the first namespace.
+func kernelNumbers() bool {
+	const first = "pid:[4026531836]" // PROC_PID_INIT_INO
+	name, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && name == first
 }
 
 // saysCause reports whether Go's runtime says by a line why it ends. Of a fault,
