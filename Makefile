@@ -34,7 +34,8 @@ packages:
 	@tools/packages.sh nftables iproute2 curl
 
 # Clients that others made, each in a module or package of its own: Go's
-# controller-runtime, Helm, and those of Python and JavaScript.
+# controller-runtime, Helm, those of Python and JavaScript, and a program that
+# uses the package cluster.
 test-clients: build
 	@tools/packages.sh python3-kubernetes $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(ROOT) env PATH="$$PATH" test/clients/run.sh $(BIN)/coracle

@@ -36,7 +36,7 @@ func TestAbsurdValues(t *testing.T) {
 		c.addFlags(fs)
 		fs.VisitAll(func(f *pflag.Flag) {
 			for _, value := range absurd(f.Value.Type()) {
-				o := Options{DataDir: t.TempDir(), WithoutNode: true, Ports: Ports{Secure: 6443}}
+				o := Options{DataDir: t.TempDir(), Etcd: &EtcdOptions{}, Ports: Ports{Secure: 6443}}
 				c.hand(&o, []string{f.Name + "=" + value})
 				switch err := Check(o); {
 				case err == nil:

@@ -31,7 +31,7 @@ type (
 
 // within is the access to a control plane in the same process: shared memory,
 // and one provider for all components.
-type within struct{ plane *ControlPlane }
+type within struct{ plane *controlPlane }
 
 func (w within) with(_ string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return w.plane.servers.with(run)

@@ -22,39 +22,37 @@ import (
 
 // parseArguments sets up the components' flags: the cluster's own values
 // first, then what the user handed through.
-func (p *ControlPlane) parseArguments() error {
-	o := p.options
+func (p *controlPlane) parseArguments() error {
+	o := p.settings
 	p.api = apiserver.NewFlags()
-	p.api.BindAddress = net.ParseIP(o.BindAddress)
-	if p.api.BindAddress == nil {
-		return fmt.Errorf("--bind-address=%s: not an IP address", o.BindAddress)
-	}
-	p.api.AdvertiseAddress = o.NodeIP
-	p.api.AdvertiseLoopback = o.WithoutNode
-	p.api.SecurePort = o.Ports.Secure
-	p.api.EtcdServers = o.EtcdServers
+	p.api.BindAddress = o.bind
+	p.api.AdvertiseAddress = o.AdvertiseAddress
+	p.api.AdvertiseLoopback = o.Node == nil
+	p.api.SecurePort, p.api.FreePort = o.Ports.Secure, o.Ports.Secure == 0
 	p.api.ServiceClusterIPRange = o.ServiceCIDR
 	if o.NodePorts != "" {
 		if err := p.api.ServiceNodePortRange.Set(o.NodePorts); err != nil {
-			return fmt.Errorf("NodePorts %s: %w", o.NodePorts, err)
+			return wrong("NodePorts", o.NodePorts, "%w", err)
 		}
 	}
-	p.api.CertDir = keysDir(o)
-	if !o.WithoutNode { // this node's kubelet serves with a certificate of the cluster's authority
+	p.api.CertDir = o.keysDir()
+	if o.Node != nil { // this node's kubelet serves with a certificate of the cluster's authority
 		p.api.KubeletCAFile = filepath.Join(p.api.CertDir, pki.ClusterAuthority+".crt")
 	}
-
-	p.etcd = component.NewEtcd(o.DataDir)
-	p.etcd.Socket = o.EtcdSocket
-	if err := errors.Join(
-		parse("apiserver", p.api.AddFlags, o.APIServerArgs),
-		parse("etcd", p.etcd.AddFlags, o.EtcdArgs),
-	); err != nil {
+	if o.InProcess {
+		p.api.EndpointReconciler = "none"
+	}
+	if o.Etcd != nil {
+		p.etcd = component.NewEtcd(o.DataDir)
+		p.etcd.Socket = o.Etcd.Socket
+		p.api.EtcdServers = o.Etcd.Servers
+	}
+	if err := errors.Join(o.set("APIServerArgs", p.api.AddFlags), p.setEtcd()); err != nil {
 		return err
 	}
 	// Whoever shares the data with other processes takes turns with them; it
 	// has one name for all its life, so that after a crash it goes on at once.
-	shared := len(p.api.EtcdServers) > 0 || p.etcd.Shared()
+	shared := p.shared()
 	identity := fmt.Sprintf("%s_%s_%x", o.NodeName, o.Name, sha256.Sum256([]byte(o.DataDir)))[:len(o.NodeName)+len(o.Name)+10]
 
 	p.manager = component.NewControllerManager()
@@ -70,8 +68,8 @@ func (p *ControlPlane) parseArguments() error {
 	p.scheduler.Serving.BindAddress, p.scheduler.Serving.Port = "127.0.0.1", o.Ports.Scheduler
 
 	err := errors.Join(
-		parse("controller-manager", p.manager.AddFlags, o.ControllerManagerArgs),
-		parse("scheduler", p.scheduler.AddFlags, o.SchedulerArgs),
+		o.set("ControllerManagerArgs", p.manager.AddFlags),
+		o.set("SchedulerArgs", p.scheduler.AddFlags),
 	)
 	p.api.Components = map[string]string{}
 	for name, s := range map[string]base.Serving{"controller-manager": p.manager.Serving, "scheduler": p.scheduler.Serving} {
@@ -82,87 +80,113 @@ func (p *ControlPlane) parseArguments() error {
 	return errors.Join(
 		err,
 		p.api.Validate(),
-		p.etcd.Validate(),
 		p.manager.Validate(),
 		p.scheduler.Validate(),
 	)
 }
 
-// Components are the names by which the components of a cluster log.
-func Components() []string {
-	return []string{"apiserver", "containerd", "controller-manager", "dns", "etcd", "events", "kubelet", logging.Libraries, "pki", "podnet", "proxy", "scheduler"}
-}
-
-// GivenArguments checks arguments for a component that up was given, NAME- among
-// them, which takes an argument away. The paths in them become absolute.
-func GivenArguments(name string, arguments []string) ([]string, error) {
-	addFlags := map[string]func(*pflag.FlagSet){
-		"apiserver": apiserver.NewFlags().AddFlags, "controller-manager": component.NewControllerManager().AddFlags,
-		"scheduler": component.NewScheduler().AddFlags, "kubelet": component.NewKubelet().AddFlags,
-		"proxy": component.NewProxy().AddFlags, "etcd": component.NewEtcd("").AddFlags,
-	}[name]
-	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	addFlags(fs)
-	return base.Given(name, fs, arguments)
-}
-
-// Check reports what is wrong with the options, their arguments for components
-// included, before anything is started. A mistake in a node's arguments is one
-// also where there is no node.
-func Check(o Options) error {
-	if err := o.complete(); err != nil {
-		return err
-	}
-	kubelet, proxy := component.NewKubelet(), component.NewProxy()
-	if err := errors.Join(
-		(&ControlPlane{options: &o}).parseArguments(),
-		parse("kubelet", kubelet.AddFlags, o.KubeletArgs),
-		parse("proxy", proxy.AddFlags, o.ProxyArgs),
-	); err != nil {
-		return err
-	}
-	return errors.Join(kubelet.Validate(), proxy.Validate(), o.checkBundle())
-}
-
-// CheckAddress reports that the machine has no address yet that members of the
-// cluster could reach the API server by (apiserver.ErrNoAddress), or that the
-// node of this machine has none to go by (apiserver.ErrOtherAddress).
-func CheckAddress(o Options) error {
-	if err := o.complete(); err != nil {
-		return err
-	}
-	p := &ControlPlane{options: &o}
-	if err := p.parseArguments(); err != nil {
-		return err
-	}
-	if o.WithoutNode {
-		_, err := p.api.Advertised()
-		return err
-	}
-	return p.api.CheckNode(NodeDir(o.DataDir))
-}
-
-// checkBundle reports that the container runtime is not where it should be.
-func (o *Options) checkBundle() error {
-	if o.WithoutNode || o.ContainerRuntimeEndpoint != "" {
+// setEtcd sets up the embedded etcd, if it is to keep the objects.
+func (p *controlPlane) setEtcd() error {
+	if p.etcd == nil {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(o.BundleDir, "bin", "containerd")); err != nil {
-		return fmt.Errorf("no container runtime is in %s (run make bundle, or say with --bundle where it is): %w", o.BundleDir, err)
+	if err := p.set("EtcdArgs", p.etcd.AddFlags); err != nil {
+		return err
+	}
+	if err := p.etcd.Validate(); err != nil {
+		return inField("EtcdArgs", err)
+	}
+	if len(p.api.EtcdServers) > 0 {
+		p.etcd = nil
 	}
 	return nil
 }
 
-func parse(name string, addFlags func(*pflag.FlagSet), arguments []string) error {
-	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	addFlags(fs)
-	return base.Set(name, fs, arguments)
+// components are the names by which the components of a cluster log.
+func components() []string {
+	return []string{"apiserver", "containerd", "controller-manager", "dns", "etcd", "events", "kubelet", logging.Libraries, "pki", "podnet", "proxy", "scheduler"}
 }
 
-// CheckServiceCIDR reports Service ranges that are none, or have no room for the
-// cluster's DNS.
-func CheckServiceCIDR(serviceCIDR string) error {
-	_, err := clusterDNS(serviceCIDR)
+// Check checks options as New does, and also the arguments of components that
+// would not run and whether BundleDir holds a container runtime. It starts and
+// writes nothing.
+func Check(o Options) error {
+	settings, err := complete(o)
+	if err != nil {
+		return err
+	}
+	kubelet, proxy := component.NewKubelet(), component.NewProxy()
+	if err := errors.Join(
+		(&controlPlane{settings: settings}).parseArguments(),
+		settings.set("KubeletArgs", kubelet.AddFlags),
+		settings.set("ProxyArgs", proxy.AddFlags),
+	); err != nil {
+		return err
+	}
+	return errors.Join(kubelet.Validate(), proxy.Validate(), settings.checkBundle())
+}
+
+// CheckAddress returns an error if the machine has no address that the API
+// server can advertise, or if the files of a node that runs apart contain another
+// address until Cluster.Run writes them again. Both may be temporary, as early at
+// boot.
+func CheckAddress(o Options) error {
+	settings, err := complete(o)
+	if err != nil {
+		return err
+	}
+	p := &controlPlane{settings: settings}
+	if err := p.parseArguments(); err != nil {
+		return err
+	}
+	if settings.Node == nil {
+		_, err := p.api.Advertised()
+		return err
+	}
+	return p.api.CheckNode(nodeDir(settings.DataDir))
+}
+
+// checkBundle reports that the container runtime is not where it should be.
+func (o *settings) checkBundle() error {
+	if o.Node == nil || o.Node.ContainerRuntimeEndpoint != "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(o.Node.BundleDir, "bin", "containerd")); err != nil {
+		return wrong("Node.BundleDir", o.Node.BundleDir, "no container runtime is there (make bundle makes one): %w", err)
+	}
+	return nil
+}
+
+// set applies the arguments of a field to a component's flags.
+func (o *settings) set(field string, addFlags func(*pflag.FlagSet)) error {
+	of := map[string]struct {
+		component string
+		arguments []string
+	}{
+		"APIServerArgs":         {"apiserver", o.APIServerArgs},
+		"ControllerManagerArgs": {"controller-manager", o.ControllerManagerArgs},
+		"SchedulerArgs":         {"scheduler", o.SchedulerArgs},
+		"KubeletArgs":           {"kubelet", o.KubeletArgs},
+		"ProxyArgs":             {"proxy", o.ProxyArgs},
+		"EtcdArgs":              {"etcd", o.EtcdArgs},
+	}[field]
+	fs := pflag.NewFlagSet(of.component, pflag.ContinueOnError)
+	addFlags(fs)
+	return inField(field, base.Set(of.component, fs, of.arguments))
+}
+
+// inField turns errors in arguments into errors in the field that has them.
+func inField(field string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, one := range joined.Unwrap() {
+			errs = append(errs, inField(field, one))
+		}
+		return errors.Join(errs...)
+	}
+	if argument := (*base.ArgumentError)(nil); errors.As(err, &argument) {
+		return &FieldError{Field: field, Value: argument.Argument, Err: argument.Err}
+	}
 	return err
 }
 
@@ -172,11 +196,11 @@ func clusterDNS(serviceCIDR string) ([]string, error) {
 	for _, s := range strings.Split(serviceCIDR, ",") {
 		_, r, err := net.ParseCIDR(s)
 		if err != nil {
-			return nil, fmt.Errorf("--service-cidr=%s: want a range such as 10.96.0.0/16, or two of different families", s)
+			return nil, wrong("ServiceCIDR", serviceCIDR, wantRange)
 		}
 		ip, err := netutils.GetIndexedIP(r, 10)
 		if err != nil {
-			return nil, fmt.Errorf("--service-cidr=%s: the range has no tenth address, which is that of the cluster DNS: choose one of 16 addresses or more, as 10.96.0.0/16", s)
+			return nil, wrong("ServiceCIDR", serviceCIDR, "the range has no tenth address, which is that of the cluster DNS: choose one of 16 addresses or more, as 10.96.0.0/16")
 		}
 		addresses = append(addresses, ip.String())
 	}

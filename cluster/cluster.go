@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coracle-io/coracle/internal/store/etcd"
@@ -18,52 +19,39 @@ import (
 //	keys ──┼─► API server ─ ready ───┼─ scheduler
 //	       │                         └─ node: kubelet, proxy, DNS ◄─ runtime
 //	       └─ runtime (started at once, for it takes the longest)
+//
+// Its methods may be called by several goroutines.
 type Cluster struct {
-	plane *ControlPlane
-	node  *Node // nil without one
+	plane *controlPlane
+	node  *Node // nil without one in this process
 }
 
-// New checks the options and prepares a cluster; nothing runs before Run.
+// New checks the options and returns a cluster that does not run yet. It writes
+// no files and starts nothing.
+//
+// Errors in a field are a *FieldError, or several that are joined. Errors in the
+// meaning of arguments name upstream's flag.
 func New(o Options) (*Cluster, error) {
-	plane, err := NewControlPlane(o)
+	settings, err := complete(o)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{plane: plane}
-	if !o.WithoutNode {
-		c.node, err = newNode(plane.options, plane.group, within{plane})
+	c := &Cluster{}
+	if c.plane, err = newControlPlane(settings); err != nil {
+		return nil, err
+	}
+	if o.Node != nil && !o.Node.Apart {
+		c.node, err = newNode(settings, c.plane.group, within{c.plane})
 	}
 	return c, err
 }
 
-// APIReady is closed once the API server answers.
-func (c *Cluster) APIReady() <-chan struct{} { return c.plane.Ready() }
-
-// Ready is closed once the node is Ready; without a node, once the API server
-// answers.
-func (c *Cluster) Ready() <-chan struct{} {
-	if c.node != nil {
-		return c.node.Ready()
-	}
-	return c.plane.Ready()
-}
-
-// AdminKubeconfig reaches the API server at a URL as cluster admin.
-func (c *Cluster) AdminKubeconfig(server string) *clientcmdapi.Config {
-	return c.plane.AdminKubeconfig(server)
-}
-
-// Client is a client with a cluster admin's rights that needs no socket; nil
-// before APIReady.
-func (c *Cluster) Client() kubernetes.Interface { return c.plane.Client() }
-
-// Status is how the cluster's components are, and a channel that is closed
-// when that has changed.
-func (c *Cluster) Status() (supervise.Status, <-chan struct{}) { return c.plane.Status() }
-
-// Run runs the cluster until ctx ends. It returns an error if the cluster
-// cannot be started as it is configured, and for what only another process can
-// mend; a component that fails later is started again.
+// Run runs the cluster until ctx ends, and then returns nil. It can be called
+// once. When it returns, all of its goroutines have ended and a temporary data
+// directory is removed. Containers keep running.
+//
+// Run returns an error if the cluster cannot start with these options, and if an
+// embedded etcd fails. A component that fails later is restarted.
 func (c *Cluster) Run(ctx context.Context) error {
 	if c.node == nil {
 		return c.plane.Run(ctx)
@@ -71,8 +59,62 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return c.plane.run(ctx, c.node.start)
 }
 
-// InVain reports whether a start that failed fails each time that it is tried.
-func InVain(err error) bool { return errors.Is(err, etcd.ErrDamaged) }
+// APIReady returns a channel that is closed once the API server answers. It is
+// never closed if Run fails before.
+func (c *Cluster) APIReady() <-chan struct{} { return c.plane.ready }
+
+// Ready returns a channel that is closed once the node of this process is Ready
+// or, without such a node, once the API server answers. It is never closed if
+// Run fails before.
+func (c *Cluster) Ready() <-chan struct{} {
+	if c.node != nil {
+		return c.node.Ready()
+	}
+	return c.plane.ready
+}
+
+// Client returns a client with the rights of a cluster admin. Its requests take
+// the usual path through the API server, but no socket. Client returns nil before
+// APIReady. Requests fail after Run has returned.
+func (c *Cluster) Client() kubernetes.Interface { return c.plane.Client() }
+
+// Config returns a new configuration for clients with the rights of a cluster
+// admin: HTTPS to URL, without a rate limit. Its certificate is valid for four
+// months at least. With Options.InProcess its Transport passes requests on
+// without a socket. Config returns nil before APIReady.
+func (c *Cluster) Config() *rest.Config { return c.plane.config() }
+
+// URL returns the address of the API server for clients on this machine, such
+// as https://127.0.0.1:40321. It returns "" before APIReady, and with
+// Options.InProcess.
+func (c *Cluster) URL() string { return c.plane.url() }
+
+// AdminKubeconfig returns a kubeconfig with the rights of a cluster admin for
+// the API server at a URL: that of Cluster.URL, or another address of the same
+// server. It contains the key and certificates, valid for four months at least.
+// AdminKubeconfig returns nil before APIReady.
+func (c *Cluster) AdminKubeconfig(server string) *clientcmdapi.Config {
+	return c.plane.adminKubeconfig(server)
+}
+
+// Status returns the state of the cluster's components, and a channel that is
+// closed when the state changes.
+func (c *Cluster) Status() (Status, <-chan struct{}) { return c.plane.group.Status() }
+
+// Status is the state of a cluster's components: the field Components is a
+// []Component, sorted by name.
+type Status = supervise.Status
+
+// Component is the state of one component: its Name ("scheduler", or
+// "apiserver/https" for a part of one); its Phase ("Starting", "Running",
+// "BackOff" until NextStart, or "Stopped") since the time Since; how often it was
+// restarted (Restarts, Panics); its last failure (LastError, LastErrorTime,
+// Panicked); and Conditions that keep it from its work although it runs.
+type Component = supervise.Component
+
+// ErrDamaged is wrapped by the error of Run if the data of the embedded etcd is
+// damaged, so that every start fails.
+var ErrDamaged = etcd.ErrDamaged
 
 func ignoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {

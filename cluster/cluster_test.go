@@ -20,9 +20,9 @@ func TestAClusterWithANodeEndsWithItsControlPlane(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	dir := t.TempDir()
 	c, err := New(Options{
-		DataDir: dir, RunDir: dir, InMemory: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
-		Ports:                    Ports{Secure: taken.Addr().(*net.TCPAddr).Port},
-		ContainerRuntimeEndpoint: "unix://" + dir + "/none.sock",
+		DataDir: dir, NodeName: "n1", AdvertiseAddress: net.IPv4(127, 0, 0, 1),
+		Ports: Ports{Secure: taken.Addr().(*net.TCPAddr).Port},
+		Node:  &NodeOptions{RunDir: dir, ContainerRuntimeEndpoint: "unix://" + dir + "/none.sock"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ import (
 // fragile is a cluster in memory, with a proxy and a DNS server, whose
 // components fail when they are told to.
 type fragile struct {
-	*ControlPlane
+	*controlPlane
 	t     *testing.T
 	kube  kubernetes.Interface
 	store *fragileStore
@@ -96,19 +96,27 @@ func (f *fragile) fuse(name string, run func(context.Context) error) func(contex
 	}
 }
 
-func startFragile(t *testing.T) *fragile { return startFragileWith(t, func(*ControlPlane) {}) }
+func startFragile(t *testing.T) *fragile { return startFragileWith(t, func(*controlPlane) {}) }
 
-func startFragileWith(t *testing.T, configure func(*ControlPlane)) *fragile {
+func startFragileWith(t *testing.T, configure func(*controlPlane)) *fragile {
 	t.Helper()
-	c, err := NewControlPlane(Options{
-		DataDir: t.TempDir(), InMemory: true, WithoutNode: true, NodeName: "n1", BindAddress: "127.0.0.1", NodeIP: net.IPv4(127, 0, 0, 1),
-		Ports: Ports{Secure: freePort(t), Manager: freePort(t), Scheduler: freePort(t)},
+	o, err := complete(Options{
+		DataDir: t.TempDir(), NodeName: "n1", AdvertiseAddress: net.IPv4(127, 0, 0, 1),
+		Ports: Ports{Manager: freePort(t), Scheduler: freePort(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c, err := newControlPlane(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	configure(c)
-	f := &fragile{ControlPlane: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
+	t.Cleanup(c.close)
+	if err := c.open(); err != nil {
+		t.Fatal(err)
+	}
+	f := &fragile{controlPlane: c, t: t, store: &fragileStore{Store: mem.New()}, fuses: map[string]chan func(context.Context){}}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
@@ -121,7 +129,7 @@ func startFragileWith(t *testing.T, configure func(*ControlPlane)) *fragile {
 	dns := component.NewDNS()
 	dns.Addresses, dns.Port, dns.NodeName, dns.ClusterDNS = []string{"127.0.0.1"}, freePort(t), "n1", nil
 	runtime, disk, groups := fake.New(), &files.Memory{}, &cgroup.Memory{}
-	node := &Node{options: c.options, kubelet: component.NewKubelet(), ready: make(chan struct{})}
+	node := &Node{settings: c.settings, kubelet: component.NewKubelet(), ready: make(chan struct{})}
 	node.kubelet.NodeName = "n1"
 	for name, run := range map[string]func(context.Context) error{
 		"podnet": c.servers.with(node.follow),
@@ -162,7 +170,7 @@ func startFragileWith(t *testing.T, configure func(*ControlPlane)) *fragile {
 }
 
 func (f *fragile) component(name string) supervise.Component {
-	status, _ := f.Status()
+	status, _ := f.group.Status()
 	for _, c := range status.Components {
 		if c.Name == name {
 			return c
@@ -176,7 +184,7 @@ func (f *fragile) within(limit time.Duration, what string, condition func() bool
 	f.t.Helper()
 	err := wait.PollUntilContextTimeout(f.t.Context(), 5*time.Millisecond, limit, true, func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
-		status, _ := f.Status()
+		status, _ := f.group.Status()
 		f.t.Fatalf("%s: not within %v; %+v", what, limit, status)
 	}
 }
@@ -296,7 +304,7 @@ func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
 				if len(l.failed) > 0 || len(l.acknowledged) == 0 {
 					t.Errorf("%s of %s: %d writes acknowledged, %d requests failed beside it, such as %v", fault, name, len(l.acknowledged), len(l.failed), l.failed[:min(1, len(l.failed))])
 				}
-				status, _ := f.Status()
+				status, _ := f.group.Status()
 				for _, other := range status.Components {
 					if !strings.HasPrefix(other.Name, name) && strings.Contains(other.LastError, "injected") && other.LastErrorTime.After(before.Since) && other.LastErrorTime.After(f.component(name).LastErrorTime.Add(-time.Millisecond)) {
 						t.Errorf("%s of %s reached %+v", fault, name, other)
@@ -370,7 +378,7 @@ func (f *fragile) node() {
 func TestALostLeaseLeavesTheOthersAlone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("leases", func(t *testing.T) {
-		f := startFragileWith(t, func(c *ControlPlane) {
+		f := startFragileWith(t, func(c *controlPlane) {
 			for _, l := range []*leader.Options{&c.manager.Leader, &c.scheduler.Leader} {
 				l.LeaderElect, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = true, time.Second, 600*time.Millisecond, 50*time.Millisecond
 			}

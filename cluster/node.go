@@ -26,10 +26,11 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Node is the part of a cluster that runs containers: kubelet, proxy, DNS
-// server and the container runtime.
+// Node is the part of a cluster that runs containers, in a process of its own:
+// kubelet, proxy, DNS server and the container runtime. Its methods may be
+// called by several goroutines.
 type Node struct {
-	options *Options
+	*settings
 	access  access
 	group   *supervise.Group
 	events  *events // nil: others tell them
@@ -42,15 +43,21 @@ type Node struct {
 	dns     *component.DNS
 }
 
-// NewNode prepares a node that reaches its API server over HTTPS, by the files
-// in NodeDir of the data directory; nothing runs before Run.
+// NewNode returns the node of a cluster whose control plane another process runs
+// with the same options. It reaches the API server over HTTPS by the files in
+// DataDir/node, which Prepare and Cluster.Run write. It starts nothing. Errors
+// are as those of New.
 func NewNode(o Options) (*Node, error) {
-	if err := o.complete(); err != nil {
+	if o.Node == nil {
+		return nil, wrong("Node", "", "a node needs it")
+	}
+	settings, err := complete(o)
+	if err != nil {
 		return nil, err
 	}
-	e := newEvents(o.NodeName, false)
-	group := supervise.NewGroup(supervise.Options{Context: logging.New(o.Log, o.LogLevels).Context, Changed: e.changed})
-	n, err := newNode(&o, group, across{NodeDir(o.DataDir)})
+	e := newEvents(settings.NodeName, false)
+	group := supervise.NewGroup(supervise.Options{Context: logging.New(settings.Log, settings.levels).Context, Changed: e.changed})
+	n, err := newNode(settings, group, across{nodeDir(settings.DataDir)})
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +65,12 @@ func NewNode(o Options) (*Node, error) {
 	return n, nil
 }
 
-func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
-	n := &Node{options: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet()}
+func newNode(o *settings, group *supervise.Group, access access) (*Node, error) {
+	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet()}
 	k := n.kubelet
 	k.NodeName = o.NodeName
 	k.RootDir = filepath.Join(o.DataDir, "kubelet")
-	plane := &ControlPlane{options: o} // what the rest of the cluster occupies on this machine
+	plane := &controlPlane{settings: o} // what the rest of the cluster occupies on this machine
 	if err := plane.parseArguments(); err != nil {
 		return nil, err
 	}
@@ -75,24 +82,22 @@ func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
 	k.HealthzPort = int32(o.Ports.KubeletHealthz)
 	k.FailSwapOn = false
 	k.Configuration.Port = int32(o.Ports.Kubelet)
-	k.Configuration.CgroupRoot = o.CgroupRoot
+	k.Configuration.CgroupRoot = o.Node.CgroupRoot
 	k.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
 	protectDisk(&k.Configuration, diskSize(o.DataDir))
-	if k.Configuration.ClusterDNS, err = clusterDNS(o.ServiceCIDR); err != nil {
-		return nil, err
-	}
-	k.Configuration.ContainerRuntimeEndpoint = o.ContainerRuntimeEndpoint
-	if o.ContainerRuntimeEndpoint == "" {
-		if n.runtime, err = containerd.New(runtimeConfig(o.BundleDir, o.DataDir, o.RunDir, o.CgroupRoot)); err != nil {
+	k.Configuration.ClusterDNS = o.dns
+	k.Configuration.ContainerRuntimeEndpoint = o.Node.ContainerRuntimeEndpoint
+	if o.Node.ContainerRuntimeEndpoint == "" {
+		if n.runtime, err = containerd.New(runtimeConfig(o)); err != nil {
 			return nil, err
 		}
 		k.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
 	}
-	if n.runtime != nil || o.CNIConfDir != "" {
+	if n.runtime != nil || o.Node.CNIConfDir != "" {
 		n.network = podnet.New(networkConfig(o))
 	}
 	n.proxy = component.NewProxy()
-	n.proxy.Table = o.NFTable
+	n.proxy.Table = o.Node.NFTable
 	n.proxy.NodeName = o.NodeName
 	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
 	n.proxy.ClusterCIDR = o.ClusterCIDR
@@ -103,8 +108,8 @@ func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
 	}
 	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.NodeIPs, o.Ports.DNS, o.NodeName
 	err = errors.Join(
-		parse("kubelet", k.AddFlags, o.KubeletArgs),
-		parse("proxy", n.proxy.AddFlags, o.ProxyArgs),
+		o.set("KubeletArgs", k.AddFlags),
+		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
 	k.ReservedPorts = slices.DeleteFunc([]int{
 		plane.api.SecurePort, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
@@ -114,22 +119,23 @@ func newNode(o *Options, group *supervise.Group, access access) (*Node, error) {
 	return n, err
 }
 
-// Ready is closed once the node is Ready.
+// Ready returns a channel that is closed once the node is Ready. It is never
+// closed if Run returns before.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-func runtimeConfig(bundle, dataDir, runDir, cgroupRoot string) containerd.Config {
+func runtimeConfig(o *settings) containerd.Config {
 	return containerd.Config{
-		BundleDir: bundle, DataDir: filepath.Join(dataDir, "containerd"), RunDir: filepath.Join(runDir, "containerd"),
-		CNIConfDir: filepath.Join(dataDir, "cni", "conf"), RegistryDir: filepath.Join(dataDir, "registries"), CgroupRoot: cgroupRoot,
+		BundleDir: o.Node.BundleDir, DataDir: filepath.Join(o.DataDir, "containerd"), RunDir: filepath.Join(o.Node.RunDir, "containerd"),
+		CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), RegistryDir: filepath.Join(o.DataDir, "registries"), CgroupRoot: o.Node.CgroupRoot,
 	}
 }
 
-func networkConfig(o *Options) podnet.Config {
+func networkConfig(o *settings) podnet.Config {
 	c := podnet.Config{
 		Name: o.Name, CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), LeaseDir: filepath.Join(o.DataDir, "cni", "leases"),
 	}
-	if o.CNIConfDir != "" {
-		c.CNIConfDir = o.CNIConfDir
+	if o.Node.CNIConfDir != "" {
+		c.CNIConfDir = o.Node.CNIConfDir
 	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
 	return c
@@ -147,37 +153,44 @@ func prefixes(list string) []netip.Prefix {
 	return out
 }
 
-// Purge ends the containers of a cluster whose process has ended, and takes
-// its pod network, Service rules and mounts away.
+// Purge ends the containers of a cluster whose processes have ended, and removes
+// its pod network, Service rules and mounts. It keeps the data directory. Calling
+// it again is no error.
 func Purge(ctx context.Context, o Options) error {
-	if err := o.complete(); err != nil {
+	if o.Node == nil {
+		return nil
+	}
+	settings, err := complete(o)
+	if err != nil {
 		return err
 	}
-	purge := func(ctx context.Context, o Options) error {
-		runtime, err := containerd.New(runtimeConfig(o.BundleDir, o.DataDir, o.RunDir, o.CgroupRoot))
-		if err != nil {
-			return err
-		}
-		return runtime.Purge(ctx)
-	}
-	if o.ContainerRuntimeEndpoint != "" {
+	purge := purgeBundled
+	if settings.Node.ContainerRuntimeEndpoint != "" {
 		purge = purgeOutside
 	}
-	if err := purge(ctx, o); err != nil {
+	if err := purge(ctx, settings); err != nil {
 		return fmt.Errorf("remove the containers: %w", err)
 	}
 	return errors.Join(
-		podnet.New(networkConfig(&o)).Remove(),
-		(&component.Proxy{Mode: "nftables", Table: o.NFTable, ClusterCIDR: o.ClusterCIDR}).RemoveRules(),
+		podnet.New(networkConfig(settings)).Remove(),
+		(&component.Proxy{Mode: "nftables", Table: settings.Node.NFTable, ClusterCIDR: settings.ClusterCIDR}).RemoveRules(),
 	)
 }
 
-// Status is how the components are, and a channel that is closed when that has
-// changed.
-func (n *Node) Status() (supervise.Status, <-chan struct{}) { return n.group.Status() }
+func purgeBundled(ctx context.Context, o *settings) error {
+	runtime, err := containerd.New(runtimeConfig(o))
+	if err != nil {
+		return err
+	}
+	return runtime.Purge(ctx)
+}
 
-// Run runs the node until ctx ends. A component that fails is started again.
-// The containers go on when it returns.
+// Status returns the state of the node's components, and a channel that is
+// closed when the state changes.
+func (n *Node) Status() (Status, <-chan struct{}) { return n.group.Status() }
+
+// Run runs the node until ctx ends, and then returns nil. It can be called once.
+// A component that fails is restarted. Containers keep running when Run returns.
 func (n *Node) Run(ctx context.Context) error {
 	n.start(ctx)
 	<-ctx.Done()
@@ -217,7 +230,7 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if n.runtime != nil {
 		select {
 		case <-n.runtime.Ready():
-			n.options.Progress("containerd is up")
+			n.Progress("containerd is up")
 		case <-ctx.Done():
 			return nil
 		}
@@ -251,7 +264,7 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		for _, c := range nd.Status.Conditions {
 			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
 				n.told.Do(func() {
-					n.options.Progress("node " + nd.Name + " is Ready")
+					n.Progress("node " + nd.Name + " is Ready")
 					close(n.ready)
 				})
 			}
@@ -308,7 +321,7 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 			continue
 		}
 		if !slices.Equal(wanted, configured) {
-			n.options.Progress("pod network is " + strings.Join(wanted, ", "))
+			n.Progress("pod network is " + strings.Join(wanted, ", "))
 		}
 		configured = wanted
 	}

@@ -25,16 +25,16 @@ const outsidePatience = 10 * time.Second
 // run: those that the kubelet keeps files for. All else in the runtime, images
 // included, is left alone. Processes of pods that the runtime did not end, as
 // when it is not running any more, are killed by their cgroup.
-func purgeOutside(ctx context.Context, o Options) error {
+func purgeOutside(ctx context.Context, o *settings) error {
 	known, err := podsOnDisk(filepath.Join(o.DataDir, "kubelet"))
 	if err != nil {
 		return err
 	}
 	var removed error
 	if len(known) > 0 {
-		removed = removePods(ctx, o.ContainerRuntimeEndpoint, known)
+		removed = removePods(ctx, o.Node.ContainerRuntimeEndpoint, known)
 	}
-	if err := containerd.RemoveCgroups(ctx, o.CgroupRoot); err != nil {
+	if err := containerd.RemoveCgroups(ctx, o.Node.CgroupRoot); err != nil {
 		return err
 	}
 	if removed != nil {

@@ -100,7 +100,7 @@ func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // startAPIServer starts the API server and returns once it answers. What is
 // wrong with its configuration is an error.
-func (p *ControlPlane) startAPIServer(ctx context.Context, s store.Store) error {
+func (p *controlPlane) startAPIServer(ctx context.Context, s store.Store) error {
 	built := make(chan error, 1)
 	first := true
 	p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (p *ControlPlane) startAPIServer(ctx context.Context, s store.Store) error 
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.kubernetes = kube
+			p.client = &reached{kubernetes: kube, config: config}
 			return nil
 		}
 		select {
@@ -148,21 +148,23 @@ func (p *ControlPlane) startAPIServer(ctx context.Context, s store.Store) error 
 }
 
 // runAPIServer runs one instance. built is told when it is about to start.
-func (p *ControlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
+func (p *controlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
 	api, err := apiserver.New(ctx, p.api, s, p.keys)
-	if err != nil {
-		return err
-	}
-	listener, err := p.api.Listen()
 	if err != nil {
 		return err
 	}
 	admin, err := api.Provider.As("kubernetes-admin", "system:masters", "system:authenticated")
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	if err := api.Show(p.group.Counts()); err != nil {
-		return errors.Join(fmt.Errorf("count failures of components: %w", err), listener.Close())
+		return fmt.Errorf("count failures of components: %w", err)
+	}
+	listener := p.takeListener()
+	if listener == nil && !p.InProcess {
+		if listener, err = p.listen(); err != nil {
+			return err
+		}
 	}
 	built()
 	supervise.Go(ctx, func() {

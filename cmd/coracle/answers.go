@@ -26,11 +26,7 @@ func adminContext(rec host.Record) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := clusterOptions(settings)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.AdminKubeconfig(o, rec.Server)
+	return cluster.AdminKubeconfig(clusterOptions(settings), rec.Server)
 }
 
 // adminOf is the configuration of a client with the cluster's own keys. The

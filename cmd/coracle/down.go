@@ -172,8 +172,11 @@ func takeAway(ctx context.Context, registry host.Registry, rec host.Record, remo
 	}
 	if !rec.ControlOnly {
 		if err := cluster.Purge(ctx, cluster.Options{
-			Name: rec.Name, DataDir: rec.DataDir, BundleDir: rec.BundleDir, ClusterCIDR: rec.ClusterCIDR, CgroupRoot: rec.CgroupRoot,
-			NFTable: rec.NFTable, ContainerRuntimeEndpoint: rec.ExternalCRI, CNIConfDir: rec.CNIConfDir,
+			Name: rec.Name, DataDir: rec.DataDir, ClusterCIDR: rec.ClusterCIDR,
+			Node: &cluster.NodeOptions{
+				BundleDir: rec.BundleDir, CgroupRoot: rec.CgroupRoot, NFTable: rec.NFTable,
+				ContainerRuntimeEndpoint: rec.ExternalCRI, CNIConfDir: rec.CNIConfDir,
+			},
 			Progress: func(stage string) { fmt.Fprintln(os.Stderr, "coracle:", stage) },
 		}); err != nil {
 			return err

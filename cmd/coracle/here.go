@@ -32,11 +32,7 @@ func (p *prepared) makeReady() error {
 	if err := os.MkdirAll(host.RunDir(p.settings.Name), 0o711); err != nil {
 		return err
 	}
-	o, err := clusterOptions(p.settings)
-	if err != nil {
-		return err
-	}
-	if err := cluster.Prepare(o); !p.startsAnyway(err) {
+	if err := cluster.Prepare(clusterOptions(p.settings)); !p.startsAnyway(err) {
 		return err
 	}
 	return nil

@@ -44,7 +44,7 @@ func tell(out io.Writer, err error) int {
 	if errors.Is(err, errTold) {
 		return exitFailed
 	}
-	for _, line := range strings.Split(err.Error(), "\n") {
+	for _, line := range strings.Split(inFlags(err), "\n") {
 		if line == context.Canceled.Error() {
 			line = errInterrupted.Error()
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/host"
-	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/version"
 )
@@ -30,20 +29,21 @@ type prepared struct {
 
 // clusterOptions are the options of the cluster that settings describe. Every
 // process of the cluster makes its own from the file in the data directory.
-func clusterOptions(s host.Settings) (cluster.Options, error) {
-	levels, err := logging.ParseLevels(s.LogLevels)
-	if err != nil {
-		return cluster.Options{}, fmt.Errorf("--v: %w", err)
-	}
-	return cluster.Options{
-		Name: s.Name, DataDir: s.DataDir, BundleDir: s.Bundle, BindAddress: s.BindAddress, NodeName: s.NodeName,
-		EtcdSocket:  host.EtcdSocket(s.Name),
-		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePorts, EtcdServers: s.EtcdServers,
-		WithoutNode: s.Nodes == 0, ContainerRuntimeEndpoint: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
-		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, Ports: cluster.Ports(s.Ports), LogLevels: levels,
+func clusterOptions(s host.Settings) cluster.Options {
+	o := cluster.Options{
+		Name: s.Name, DataDir: s.DataDir, BindAddress: s.BindAddress, Ports: cluster.Ports(s.Ports), NodeName: s.NodeName, LogLevels: s.LogLevels,
+		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePorts,
+		Etcd:          &cluster.EtcdOptions{Servers: s.EtcdServers, Socket: host.EtcdSocket(s.Name)},
 		APIServerArgs: s.APIServerArgs, ControllerManagerArgs: s.ControllerManagerArgs, SchedulerArgs: s.SchedulerArgs,
 		KubeletArgs: s.KubeletArgs, ProxyArgs: s.ProxyArgs, EtcdArgs: s.EtcdArgs,
-	}, nil
+	}
+	if s.Nodes > 0 {
+		o.Node = &cluster.NodeOptions{
+			Apart: true, BundleDir: s.Bundle, ContainerRuntimeEndpoint: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
+			NFTable: s.NFTable, CgroupRoot: s.CgroupRoot,
+		}
+	}
+	return o
 }
 
 // prepare works out what the cluster is to be, checks that it can be, and keeps
@@ -210,7 +210,7 @@ func (f *upFlags) checkRanges() error {
 	if f.told.ServiceCIDR == "" {
 		return nil
 	}
-	return cluster.CheckServiceCIDR(f.told.ServiceCIDR)
+	return cluster.Check(cluster.Options{ServiceCIDR: f.told.ServiceCIDR})
 }
 
 // moveContext sees to it that a context of the cluster's name is the cluster's:
@@ -280,11 +280,7 @@ func (f *upFlags) possible(s host.Settings) error {
 	if err := host.Preflight(s.Nodes > 0); err != nil {
 		return err
 	}
-	o, err := clusterOptions(s)
-	if err != nil {
-		return err
-	}
-	if err := cluster.Check(o); err != nil {
+	if err := cluster.Check(clusterOptions(s)); err != nil {
 		return err
 	}
 	if s.CNIConfDir != "" && (s.ContainerRuntimeEndpoint == "" || !filepath.IsAbs(s.CNIConfDir)) {
@@ -295,7 +291,7 @@ func (f *upFlags) possible(s host.Settings) error {
 			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.ContainerRuntimeEndpoint, err)
 		}
 	}
-	err = host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
+	err := host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
 	if foreign := (*host.AddressError)(nil); errors.As(err, &foreign) {
 		return fmt.Errorf("--bind-address=%s: %w: choose one of its own, or 0.0.0.0 for all", s.BindAddress, err)
 	}

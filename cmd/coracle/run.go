@@ -42,7 +42,7 @@ func runCommand() *cobra.Command {
 			if err == nil {
 				return nil
 			}
-			if r.Send(processes.Message{Failed: err.Error(), Final: cluster.InVain(err)}) {
+			if r.Send(processes.Message{Failed: inFlags(err), Final: errors.Is(err, cluster.ErrDamaged)}) {
 				return errTold
 			}
 			return err
@@ -67,14 +67,11 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served 
 	if err != nil {
 		return err
 	}
-	o, err := clusterOptions(settings)
-	if err != nil {
-		return err
-	}
 	log, err := openLog(dataDir)
 	if err != nil {
 		return err
 	}
+	o := clusterOptions(settings)
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
 		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }, passing...); err != nil {
@@ -173,7 +170,11 @@ func after(d time.Duration) <-chan struct{} {
 // runPart runs a part of a cluster as all that this process does. begun is
 // called once it is ready, before that is told.
 func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, begun func(context.Context)) error {
-	logging.New(o.Log, o.LogLevels).CaptureKlog()
+	levels, err := logging.ParseLevels(o.LogLevels)
+	if err != nil {
+		return err
+	}
+	logging.New(o.Log, levels).CaptureKlog()
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -194,7 +195,10 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 }
 
 func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
-	p, err := cluster.NewControlPlane(o)
+	if err := apiserver.SetProcess(o.APIServerArgs); err != nil {
+		return err
+	}
+	p, err := cluster.New(o)
 	if err != nil {
 		return err
 	}

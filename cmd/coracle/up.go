@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/host"
-	"github.com/coracle-io/coracle/internal/logging"
 )
 
 // upFlags are the flags of `coracle up`. Those that make the cluster what it is
@@ -95,12 +95,8 @@ func (f *upFlags) check() error {
 	if net.ParseIP(s.BindAddress) == nil {
 		return fmt.Errorf("--bind-address=%s: want an IP address of this machine, or 0.0.0.0 for all", s.BindAddress)
 	}
-	levels, err := logging.ParseLevels(s.LogLevels)
-	if err == nil {
-		err = levels.Check(cluster.Components()...)
-	}
-	if err != nil {
-		return fmt.Errorf("--v: %w", err)
+	if err := cluster.Check(cluster.Options{LogLevels: s.LogLevels}); err != nil {
+		return err
 	}
 	if f.timeout <= 0 {
 		return fmt.Errorf("--timeout=%v: want a time to wait, as 2m", f.timeout)
@@ -126,11 +122,11 @@ func (f *upFlags) check() error {
 func (f *upFlags) checkArguments() error {
 	s := &f.told
 	var errs []error
-	for component, arguments := range map[string]*[]string{
+	for name, arguments := range map[string]*[]string{
 		"apiserver": &s.APIServerArgs, "controller-manager": &s.ControllerManagerArgs, "scheduler": &s.SchedulerArgs,
 		"kubelet": &s.KubeletArgs, "proxy": &s.ProxyArgs, "etcd": &s.EtcdArgs,
 	} {
-		given, err := cluster.GivenArguments(component, *arguments)
+		given, err := component.Given(name, *arguments)
 		*arguments, errs = given, append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -39,7 +39,13 @@ const shutdownGrace = 10 * time.Second
 
 // Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
 // then waits for the requests under way. tlsConfig gives the certificates.
+// Without a listener, only Handler is asked until ctx ends.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
+	s.stop.Store(&ctx)
+	if listener == nil {
+		<-ctx.Done()
+		return nil
+	}
 	tlsConfig = tlsConfig.Clone()
 	if tlsConfig.MinVersion == 0 {
 		tlsConfig.MinVersion = tls.VersionTLS12
@@ -47,9 +53,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	if tlsConfig.ClientAuth == tls.NoClientCert {
 		tlsConfig.ClientAuth = tls.RequestClientCert
 	}
-	s.stop.Store(&ctx)
 	log := klog.FromContext(ctx)
-	server := httpserver.New(s.filtered(), tlsConfig)
+	server := httpserver.New(ctx, s.filtered(), tlsConfig)
 	// A request's own deadline comes first, so that the client gets an answer.
 	server.ReadTimeout = s.RequestTimeout + answerTime
 	server.WriteTimeout = server.ReadTimeout

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 )
@@ -51,12 +52,12 @@ func (e *Etcd) Validate() error {
 	case "new", "existing":
 		e.Existing = e.initialState == "existing"
 	default:
-		errs = append(errs, fmt.Errorf("--etcd-arg=initial-cluster-state=%s: want new or existing", e.initialState))
+		errs = append(errs, base.BadArgument("etcd", "initial-cluster-state="+e.initialState, "want new or existing"))
 	}
 	if (e.PeerURL == "") != (e.InitialCluster == "") {
-		errs = append(errs, errors.New("--etcd-arg: initial-advertise-peer-urls and initial-cluster go together: give both for a member of several, neither for an etcd of its own"))
+		errs = append(errs, base.BadArgument("etcd", "", "initial-advertise-peer-urls and initial-cluster go together: give both for a member of several, neither for an etcd of its own"))
 	} else if e.PeerURL != "" && !e.listed() {
-		errs = append(errs, fmt.Errorf("--etcd-arg=initial-cluster=%s: this member is missing, add %s=%s (--etcd-arg=name=NAME names it)", e.InitialCluster, e.Name, e.PeerURL))
+		errs = append(errs, base.BadArgument("etcd", "initial-cluster="+e.InitialCluster, "this member is missing, add %s=%s (name=NAME names it)", e.Name, e.PeerURL))
 	}
 	for _, given := range e.urls() {
 		if err := checkURL(given.flag, given.text); err != nil {
@@ -65,11 +66,11 @@ func (e *Etcd) Validate() error {
 		}
 	}
 	if !memberName.MatchString(e.name()) {
-		errs = append(errs, fmt.Errorf("--etcd-arg=name=%s: want letters, digits, points and dashes", e.Name))
+		errs = append(errs, base.BadArgument("etcd", "name="+e.Name, "want letters, digits, points and dashes"))
 	}
 	for flag, files := range map[string]etcd.TLSFiles{"peer-trusted-ca-file, peer-cert-file and peer-key-file": e.PeerTLS, "trusted-ca-file, cert-file and key-file": e.ClientTLS} {
 		if files != (etcd.TLSFiles{}) && (files.CA == "" || files.Cert == "" || files.Key == "") {
-			errs = append(errs, fmt.Errorf("--etcd-arg: %s go together: give all three, or none for the cluster's own authority", flag))
+			errs = append(errs, base.BadArgument("etcd", "", "%s go together: give all three, or none for the cluster's own authority", flag))
 		}
 	}
 	return errors.Join(errs...)
@@ -111,10 +112,10 @@ func (e *Etcd) urls() []etcdURL {
 func checkURL(flag, text string) error {
 	u, err := url.Parse(text)
 	if err == nil && u.Scheme == "http" && u.Host != "" {
-		return fmt.Errorf("--etcd-arg=%s: %s would let everybody who reaches it read and write everything: write https://%s, for which the cluster makes certificates of its own authority, etcd-ca; on this machine use the unix socket (coracle etcdctl)", flag, text, u.Host)
+		return base.BadArgument("etcd", flag, "%s would let everybody who reaches it read and write everything: write https://%s, for which the cluster makes certificates of its own authority, etcd-ca; on this machine use the unix socket (coracle etcdctl)", text, u.Host)
 	}
 	if err != nil || u.Host == "" || u.Scheme != "https" {
-		return fmt.Errorf("--etcd-arg=%s=%s: want a URL such as https://10.0.0.1:2380", flag, text)
+		return base.BadArgument("etcd", flag+"="+text, "want a URL such as https://10.0.0.1:2380")
 	}
 	return nil
 }

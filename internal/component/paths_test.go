@@ -51,7 +51,6 @@ func TestGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(here, name) }
-	fs := everyFlag()
 	for _, test := range []struct{ given, want string }{
 		{"audit-policy-file=policy.yaml", "audit-policy-file=" + at("policy.yaml")},
 		{"--audit-log-path=logs/audit.log", "audit-log-path=" + at("logs/audit.log")},
@@ -67,7 +66,7 @@ func TestGiven(t *testing.T) {
 		{"-", ""},
 		{"", ""},
 	} {
-		got, err := base.Given("apiserver", fs, []string{test.given})
+		got, err := Given("apiserver", []string{test.given})
 		if test.want == "" {
 			if err == nil {
 				t.Errorf("%q was taken: %v", test.given, got)

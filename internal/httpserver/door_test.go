@@ -191,7 +191,7 @@ func TestBrokenHandshakesAreNotLogged(t *testing.T) {
 	var logged bytes.Buffer
 	klog.LogToStderr(false)
 	klog.SetOutput(&logged)
-	server := New(http.NotFoundHandler(), nil)
+	server := New(t.Context(), http.NotFoundHandler(), nil)
 	server.ErrorLog.Printf("http: TLS handshake error from 10.0.0.9:4711: EOF")
 	server.ErrorLog.Printf("http: panic serving 10.0.0.9:4711: boom")
 	klog.Flush()

@@ -35,9 +35,10 @@ const (
 	maxStreams = 100
 )
 
-// New makes a server. With a TLS configuration it is served by ServeTLS, and
-// speaks HTTP/2 too. The caller may change it before it serves.
-func New(handler http.Handler, config *tls.Config) *http.Server {
+// New makes a server, which logs with ctx's logger. With a TLS configuration it
+// is served by ServeTLS, and speaks HTTP/2 too. The caller may change it before
+// it serves.
+func New(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         config,
@@ -47,7 +48,7 @@ func New(handler http.Handler, config *tls.Config) *http.Server {
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
-		ErrorLog:          log.New(errorLog{}, "", 0),
+		ErrorLog:          log.New(errorLog{klog.FromContext(ctx)}, "", 0),
 		ConnContext:       introduce,
 	}
 }
@@ -57,15 +58,15 @@ func New(handler http.Handler, config *tls.Config) *http.Server {
 const handshakeVerbosity = 4
 
 // errorLog takes what a server logs.
-type errorLog struct{}
+type errorLog struct{ to klog.Logger }
 
 // Write implements io.Writer.
-func (errorLog) Write(line []byte) (int, error) {
+func (l errorLog) Write(line []byte) (int, error) {
 	message := string(bytes.TrimSpace(line))
 	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
-		klog.V(handshakeVerbosity).Info(message)
+		l.to.V(handshakeVerbosity).Info(message)
 	} else {
-		klog.Warning(message)
+		l.to.Info(message)
 	}
 	return len(line), nil
 }

@@ -126,7 +126,7 @@ func (s *servers) serve(address string, handler http.Handler) (*http.Server, err
 	if err != nil {
 		return nil, err
 	}
-	server := httpserver.New(handler, nil)
+	server := httpserver.New(s.ctx, handler, nil)
 	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewDoor(listener)) })
 	return server, nil
 }

@@ -2,7 +2,8 @@
 # Runs clients that others made against a control plane of its own, as their
 # users do: client-go, controller-runtime, an extension API server made with
 # k8s.io/apiserver, Helm, python3-kubernetes and @kubernetes/client-node. Takes
-# the cluster away again.
+# the cluster away again. Before that, a module outside of this one uses the
+# package cluster, which needs no cluster but its own.
 #
 #   run.sh CORACLE    the program to test
 set -euo pipefail
@@ -17,6 +18,8 @@ finish() {
 trap finish EXIT
 export KUBECONFIG=$work/kubeconfig
 
+echo "== the library"
+(cd library && go vet ./... && go test -count=1 -timeout=5m ./...)
 echo "== setting up"
 go build -C helm -buildvcs=false -o "$work/helm" helm.sh/helm/v4/cmd/helm
 (cd node && npm ci --silent --no-audit --no-fund)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
@@ -140,16 +139,7 @@ func (e *extension) needed() bool {
 	return true
 }
 
-// maxCopied is how many bytes the copies of one JSON patch of a webhook or
-// policy add to an object, as of clients' patches: upstream's figure.
-const maxCopied = 3 << 20
-
-// boundCopies sets the bound, which the library that applies these patches has
-// for the whole process alone.
-var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopied })
-
 func (e *extension) start(ctx context.Context) (admission.Interface, error) {
-	boundCopies()
 	access, err := e.access()
 	if err != nil {
 		return nil, err

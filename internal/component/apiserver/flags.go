@@ -29,15 +29,17 @@ type Flags struct {
 	AdvertiseLoopback bool
 	ExternalHostname  string
 	SecurePort        int
-	CertDir           string
-	TLSCertFile       string
-	TLSKeyFile        string
-	TLS               TLSFlags
-	FrontProxy        FrontProxyFlags
-	ClientCAFile      string
-	KubeletCAFile     string
-	KubeletCertFile   string
-	KubeletKeyFile    string
+	// FreePort allows SecurePort to be 0, which is a free port. It has no flag.
+	FreePort        bool
+	CertDir         string
+	TLSCertFile     string
+	TLSKeyFile      string
+	TLS             TLSFlags
+	FrontProxy      FrontProxyFlags
+	ClientCAFile    string
+	KubeletCAFile   string
+	KubeletCertFile string
+	KubeletKeyFile  string
 	// KubeletAddressTypes is the order in which addresses of nodes are preferred.
 	KubeletAddressTypes []string
 
@@ -174,7 +176,7 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 // Validate reports everything that is wrong with the flags.
 func (f *Flags) Validate() error {
 	var errs []error
-	if f.SecurePort < 1 || f.SecurePort > 65535 {
+	if f.SecurePort < 0 || f.SecurePort > 65535 || f.SecurePort == 0 && !f.FreePort {
 		errs = append(errs, fmt.Errorf("--secure-port=%d: want a port from 1 to 65535", f.SecurePort))
 	}
 	if _, err := f.ServiceRanges(); err != nil {

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"runtime"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/component/base"
@@ -25,9 +24,6 @@ func (a *Server) handlers(issuer *serviceaccount.Issuer, documents http.Handler,
 		}),
 	}
 	if a.flags.Profiling {
-		if a.flags.ContentionProfiling {
-			runtime.SetBlockProfileRate(1)
-		}
 		base.AddProfiles(handlers)
 	}
 	base.AddZPages(handlers, "apiserver", base.FlagValuesOf(a.flags.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")

@@ -65,6 +65,9 @@ func Run(ctx context.Context, f *Flags) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
+	if err := f.setProcess(); err != nil {
+		return err
+	}
 	if len(f.EtcdServers) == 0 {
 		return errors.New("the API server alone needs --etcd-servers; coracle up brings an etcd of its own")
 	}
@@ -86,7 +89,7 @@ func Run(ctx context.Context, f *Flags) error {
 	}
 	listener, err := f.Listen()
 	if err != nil {
-		return err
+		return fmt.Errorf("port %d is taken: stop what listens there, or choose another with --secure-port (%w)", f.SecurePort, err)
 	}
 	node, err := base.HostName("")
 	if err != nil {
@@ -109,11 +112,7 @@ func (f *Flags) Dial(ctx context.Context) (*etcd.External, error) {
 
 // Listen opens the secure port.
 func (f *Flags) Listen() (net.Listener, error) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: f.BindAddress, Port: f.SecurePort})
-	if err != nil {
-		return nil, fmt.Errorf("port %d is taken: stop what listens there, or choose another with --secure-port (%w)", f.SecurePort, err)
-	}
-	return l, nil
+	return net.ListenTCP("tcp", &net.TCPAddr{IP: f.BindAddress, Port: f.SecurePort})
 }
 
 // New builds an API server; Run must follow. What users' webhooks and policies
@@ -157,18 +156,21 @@ func (a *Server) Ready() <-chan struct{} { return a.ready }
 func (a *Server) Handler() http.Handler { return a.server.Handler() }
 
 // Run fills the cache, makes the default objects and serves until
-// --shutdown-delay-duration after ctx ends. What only keeps something in
-// order beside the requests fails and restarts on its own.
+// --shutdown-delay-duration after ctx ends; without a listener, only requests to
+// Handler and by Provider. What only keeps something in order beside the
+// requests fails and restarts on its own.
 func (a *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, end := outlasting(ctx, a.flags.Requests.ShutdownDelay, a.server.Leave)
 	defer end()
-	defer func() { _ = listener.Close() }()
+	if listener != nil {
+		defer func() { _ = listener.Close() }()
+		a.own.listen(listener.Addr())
+	}
 	stopAudit, err := a.startAudit()
 	if err != nil {
 		return err
 	}
 	defer stopAudit()
-	a.own.listen(listener.Addr())
 	return supervise.Run(ctx, func(ctx context.Context) error {
 		supervise.Go(ctx, func() { supervise.Fail(ctx, a.storage.cache.Run(ctx)) })
 		supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
@@ -228,6 +230,9 @@ func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 			close(a.ready)
 		}
 	})
+	if listener == nil {
+		return a.server.Run(ctx, nil, nil)
+	}
 	// A listener that fails is opened again at the same address.
 	supervise.Keep(ctx, "https", func(ctx context.Context) (err error) {
 		l := listener

@@ -52,9 +52,6 @@ func (a *Server) chooseAPIs(ctx context.Context) error {
 	for _, warning := range features.Warnings() {
 		klog.FromContext(ctx).Info(warning)
 	}
-	if err := setLibraryFeatures(features); err != nil {
-		return err
-	}
 	usual := all.All()
 	served, err := preview.Serve(usual, a.flags.RuntimeConfig, features)
 	if err != nil {

@@ -23,22 +23,46 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		flag := fs.Lookup(name)
 		if was, removed := strings.CutSuffix(name, "-"); flag == nil && removed && !given && fs.Lookup(was) != nil {
-			return fmt.Errorf("--%s-arg=%s: the cluster is new and has no such argument that could be taken away: leave it out", component, a)
+			return BadArgument(component, a, "the cluster is new and has no such argument that could be taken away: leave it out")
 		}
 		if flag == nil {
 			return unknownFlag(component, fs, a, name)
 		}
 		if !given {
 			if flag.NoOptDefVal == "" {
-				return fmt.Errorf("--%s-arg=%s: needs a value, as %s=VALUE", component, a, name)
+				return BadArgument(component, a, "needs a value, as %s=VALUE", name)
 			}
 			value = flag.NoOptDefVal
 		}
 		if err := fs.Set(name, value); err != nil {
-			return fmt.Errorf("--%s-arg=%s: %w", component, a, err)
+			return BadArgument(component, a, "%w", err)
 		}
 	}
 	return CheckValues(fs)
+}
+
+// ArgumentError is an error in an argument that was handed through to a
+// component.
+type ArgumentError struct {
+	Component string // as in --COMPONENT-arg
+	Argument  string // "" if it is about several
+	Err       error
+}
+
+// Error implements error, in the terms of the command line.
+func (e *ArgumentError) Error() string {
+	flag := "--" + e.Component + "-arg"
+	if e.Argument != "" {
+		flag += "=" + e.Argument
+	}
+	return flag + ": " + e.Err.Error()
+}
+
+// Unwrap returns what is wrong with the argument.
+func (e *ArgumentError) Unwrap() error { return e.Err }
+
+func BadArgument(component, argument, format string, args ...any) error {
+	return &ArgumentError{Component: component, Argument: argument, Err: fmt.Errorf(format, args...)}
 }
 
 // names lists the flags of a set.

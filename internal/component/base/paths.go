@@ -1,7 +1,6 @@
 package base
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func Given(component string, fs *pflag.FlagSet, arguments []string) ([]string, e
 		}
 		absolute, err := absolutePath(name, value)
 		if err != nil {
-			return nil, fmt.Errorf("--%s-arg=%s: %w", component, a, err)
+			return nil, BadArgument(component, a, "%w", err)
 		}
 		if absolute != value {
 			given[i] = name + "=" + absolute
@@ -72,7 +71,7 @@ func absolutePath(flag, value string) (string, error) {
 
 func unknownFlag(component string, fs *pflag.FlagSet, argument, name string) error {
 	if component == "etcd" {
-		return fmt.Errorf("--etcd-arg=%s: the embedded etcd has no flag --%s; it has %s", argument, name, names(fs))
+		return BadArgument(component, argument, "the embedded etcd has no flag --%s; it has %s", name, names(fs))
 	}
-	return fmt.Errorf("--%s-arg=%s: the %s has no flag --%s; see coracle %s --help", component, argument, component, name, component)
+	return BadArgument(component, argument, "the %s has no flag --%s; see coracle %s --help", component, name, component)
 }

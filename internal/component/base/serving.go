@@ -84,7 +84,7 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	httpserver.Announce(config, verified(access.clients))
-	server := httpserver.New(access.guard(s.handlers(ctx, component, flags, c)), config)
+	server := httpserver.New(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
 	return Together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()

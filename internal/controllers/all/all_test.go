@@ -1,11 +1,9 @@
 package all_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,87 +17,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apiserver/pkg/authentication/request/anonymous"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/clock"
+	"k8s.io/client-go/kubernetes"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
-	"github.com/coracle-io/coracle/internal/apiserver/authz"
-	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
-	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	"github.com/coracle-io/coracle/internal/client"
-	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/cluster/clustertest"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
-	"github.com/coracle-io/coracle/internal/controllers/all"
-	resources "github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/store/mem"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs an API server with RBAC and all controllers, each with the
-// rights of its own role alone, and returns an administrator's client.
-func start(t *testing.T) *client.Client {
+// start runs a control plane, whose controllers have the rights of their own
+// roles alone, and returns an administrator's client.
+func start(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
-	store := mem.New()
-	cache := watchcache.New(store, resources.All())
-	running.Go(func() {
-		if err := cache.Run(ctx); err != nil && ctx.Err() == nil {
-			t.Errorf("watch cache: %v", err)
+	c := clustertest.Start(t, cluster.Options{InProcess: true})
+	t.Cleanup(func() {
+		status, _ := c.Status()
+		for _, component := range status.Components {
+			if component.Restarts > 0 {
+				t.Errorf("%s failed: %s", component.Name, component.LastError)
+			}
 		}
 	})
-	select {
-	case <-cache.Synced():
-	case <-time.After(10 * time.Second):
-		t.Fatal("the watch cache did not fill")
-	}
-	source := objects.Cache{Cache: cache}
-	if err := bootstrap.Reconcile(ctx, source, bootstrap.CacheWriter{Cache: cache, Clock: clock.RealClock{}}, bootstrap.Options{
-		ServiceCIDRs: []string{"10.96.0.0/16"}, Now: time.Now(),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	authorizer, err := authz.New(authz.Config{Authorizers: authz.InOrder("Node", "RBAC"), Source: source, NodeRules: bootstrap.NodeRules()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := apiserver.New(apiserver.Config{
-		Resources: resources.All(), Cache: cache, Authorizer: authorizer,
-		Authenticator: anonymous.NewAuthenticator(nil),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	provider, err := client.NewInProcess(server.Handler(), cache, apirequest.WithUser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := controller.DefaultOptions()
-	options.AllocateNodeCIDRs = true
-	options.ClusterCIDR = []string{"10.244.0.0/16"}
-	options.RootCA = []byte("PEM")
-	runner := controller.Runner{Provider: provider, Controllers: all.Controllers(), Options: options}
-	running.Go(func() { _ = provider.Run(ctx) })
-	running.Go(func() {
-		if err := runner.Run(ctx); err != nil {
-			t.Errorf("controllers: %v", err)
-		}
-	})
-	admin, err := provider.As("admin", "system:masters", "system:authenticated")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return admin
+	return c.Client()
 }
 
 // makeReady plays the kubelet: it makes the pods of a namespace run.
-func makeReady(t *testing.T, c *client.Client, namespace string) {
+func makeReady(t *testing.T, c kubernetes.Interface, namespace string) {
 	t.Helper()
-	list, err := c.Kubernetes.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := c.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +54,7 @@ func makeReady(t *testing.T, c *client.Client, namespace string) {
 			continue
 		}
 		patch := fmt.Sprintf(`{"status":{"phase":"Running","podIP":"10.244.0.%d","podIPs":[{"ip":"10.244.0.%d"}],"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, i+2, i+2)
-		if _, err := c.Kubernetes.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := c.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +63,7 @@ func makeReady(t *testing.T, c *client.Client, namespace string) {
 func TestControllersOnTheRealAPIServer(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()
-	core := c.Kubernetes.CoreV1()
+	core := c.CoreV1()
 	if _, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +93,7 @@ func TestControllersOnTheRealAPIServer(t *testing.T) {
 		}}},
 	}
 	begin := time.Now()
-	if _, err := c.Kubernetes.AppsV1().Deployments("shop").Create(ctx, &apps.Deployment{
+	if _, err := c.AppsV1().Deployments("shop").Create(ctx, &apps.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec:       apps.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
 	}, metav1.CreateOptions{}); err != nil {
@@ -173,14 +119,14 @@ func TestControllersOnTheRealAPIServer(t *testing.T) {
 	}
 	makeReady(t, c, "shop")
 	controllertest.Eventually(t, func() string {
-		d, err := c.Kubernetes.AppsV1().Deployments("shop").Get(ctx, "web", metav1.GetOptions{})
+		d, err := c.AppsV1().Deployments("shop").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		return fmt.Sprintf("%d available, revision %s", d.Status.AvailableReplicas, d.Annotations["deployment.kubernetes.io/revision"])
 	}, "3 available, revision 1")
 	controllertest.Eventually(t, func() int {
-		slices, err := c.Kubernetes.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})
+		slices, err := c.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})
 		if err != nil || len(slices.Items) != 1 {
 			return -1
 		}
@@ -206,11 +152,11 @@ func TestControllersOnTheRealAPIServer(t *testing.T) {
 		return err != nil
 	}, true)
 
-	if err := c.Kubernetes.AppsV1().Deployments("shop").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := c.AppsV1().Deployments("shop").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, func() int {
-		sets, err := c.Kubernetes.AppsV1().ReplicaSets("shop").List(ctx, metav1.ListOptions{})
+		sets, err := c.AppsV1().ReplicaSets("shop").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +191,7 @@ func TestControllersOnTheRealAPIServer(t *testing.T) {
 func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()
-	core := c.Kubernetes.CoreV1()
+	core := c.CoreV1()
 	if _, err := core.Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +209,7 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 	}
 
 	m, selector, template := meta("db")
-	if _, err := c.Kubernetes.AppsV1().StatefulSets("default").Create(ctx, &apps.StatefulSet{ObjectMeta: m, Spec: apps.StatefulSetSpec{
+	if _, err := c.AppsV1().StatefulSets("default").Create(ctx, &apps.StatefulSet{ObjectMeta: m, Spec: apps.StatefulSetSpec{
 		Replicas: &replicas, Selector: selector, Template: template, ServiceName: "db",
 		VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
 			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -279,18 +225,18 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Kubernetes.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policy.PodDisruptionBudget{ObjectMeta: m, Spec: policy.PodDisruptionBudgetSpec{
+	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policy.PodDisruptionBudget{ObjectMeta: m, Spec: policy.PodDisruptionBudgetSpec{
 		MaxUnavailable: new(intstr.FromInt32(1)), Selector: selector,
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, func() string {
 		ready()
-		set, err := c.Kubernetes.AppsV1().StatefulSets("default").Get(ctx, "db", metav1.GetOptions{})
+		set, err := c.AppsV1().StatefulSets("default").Get(ctx, "db", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pdb, err := c.Kubernetes.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "db", metav1.GetOptions{})
+		pdb, err := c.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "db", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,14 +248,14 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 	}, "2 ready, 1 may be disrupted, the disk is Bound")
 
 	m, selector, template = meta("agent")
-	if _, err := c.Kubernetes.AppsV1().DaemonSets("default").Create(ctx, &apps.DaemonSet{ObjectMeta: m, Spec: apps.DaemonSetSpec{
+	if _, err := c.AppsV1().DaemonSets("default").Create(ctx, &apps.DaemonSet{ObjectMeta: m, Spec: apps.DaemonSetSpec{
 		Selector: selector, Template: template,
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, func() string {
 		ready()
-		set, err := c.Kubernetes.AppsV1().DaemonSets("default").Get(ctx, "agent", metav1.GetOptions{})
+		set, err := c.AppsV1().DaemonSets("default").Get(ctx, "agent", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +264,7 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 
 	m, _, template = meta("work")
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
-	if _, err := c.Kubernetes.BatchV1().Jobs("default").Create(ctx, &batch.Job{ObjectMeta: m, Spec: batch.JobSpec{
+	if _, err := c.BatchV1().Jobs("default").Create(ctx, &batch.Job{ObjectMeta: m, Spec: batch.JobSpec{
 		Completions: &replicas, Parallelism: &replicas, Template: template, TTLSecondsAfterFinished: new(int32(0)),
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -335,14 +281,14 @@ func TestWorkloadsOnTheRealAPIServer(t *testing.T) {
 				}
 			}
 		}
-		_, err = c.Kubernetes.BatchV1().Jobs("default").Get(ctx, "work", metav1.GetOptions{})
+		_, err = c.BatchV1().Jobs("default").Get(ctx, "work", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, true)
 }
 
 func TestOwnersInACircleGo(t *testing.T) {
 	c := start(t)
-	maps := c.Kubernetes.CoreV1().ConfigMaps("default")
+	maps := c.CoreV1().ConfigMaps("default")
 	var made []*v1.ConfigMap
 	for _, name := range []string{"a", "b", "c"} {
 		m, err := maps.Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"in": "circle"}}}, metav1.CreateOptions{})
@@ -374,7 +320,7 @@ func TestOwnersInACircleGo(t *testing.T) {
 // An owner in another namespace is none: users are told why a dependent goes.
 func TestOwnersInAnotherNamespaceAreReported(t *testing.T) {
 	c := start(t)
-	core := c.Kubernetes.CoreV1()
+	core := c.CoreV1()
 	owner, err := core.ConfigMaps("kube-public").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -117,9 +117,9 @@ func (s *Server) Run(ctx context.Context) {
 	if s.config.ClientCAs != nil {
 		httpserver.Announce(secured, s.config.ClientCAs)
 	}
-	secure := httpserver.New(s.guard(s.Handler()), secured)
+	secure := httpserver.New(ctx, s.guard(s.Handler()), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
-	health := httpserver.New(s.healthHandler(), nil)
+	health := httpserver.New(ctx, s.healthHandler(), nil)
 	var serving supervise.WaitGroup
 	serve := func(f func() error, address net.Addr) {
 		serving.Go(ctx, func() {
