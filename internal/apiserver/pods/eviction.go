@@ -13,6 +13,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
@@ -50,24 +51,65 @@ func Evict(q *registry.Request, eviction *policyv1.Eviction, options *metav1.Cre
 	if dryRun {
 		deletion.DryRun = options.DryRun
 	}
-	e, err := q.Get("")
-	if err != nil {
-		return err
-	}
-	pod, ok := e.Object.(*corev1.Pod)
-	if !ok {
-		return status.NoSuchResource()
-	}
-	if err := disrupt(q, pod, len(deletion.DryRun) > 0); err != nil {
-		return err
-	}
-	return deleteEvicted(q, pod, deletion)
+	return evict(q, deletion)
 }
 
-// deleteEvicted notes on the pod why it goes, and deletes it.
+// evictionTries is how often a pod is judged that changes while it is evicted.
+const evictionTries = 20
+
+// evict deletes the pod if it may go. Should it change in a way that counts,
+// it is judged anew.
+func evict(q *registry.Request, options *metav1.DeleteOptions) error {
+	var judged types.UID
+	for try := 1; ; try++ {
+		e, err := q.Get("")
+		if err != nil {
+			return err
+		}
+		pod, ok := e.Object.(*corev1.Pod)
+		switch {
+		case !ok:
+			return status.NoSuchResource()
+		case try > 1 && pod.UID != judged: // it is gone, and the next one has its name
+			return apierrors.NewNotFound(q.Endpoint.GroupResource(), pod.Name)
+		}
+		judged = pod.UID
+		if err := registry.CheckPreconditions(q.Endpoint, pod, options); err != nil {
+			return err
+		}
+		asJudged, err := disrupt(q, pod, len(options.DryRun) > 0)
+		if err != nil {
+			return err
+		}
+		err = deleteEvicted(q, pod, only(pod, asJudged, options))
+		if try == evictionTries || !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}
+
+// only returns options that delete no other pod of the same name and, if the
+// pod may go only as it was judged, no later state of it.
+func only(pod *corev1.Pod, asJudged bool, options *metav1.DeleteOptions) *metav1.DeleteOptions {
+	options = options.DeepCopy()
+	if options.Preconditions == nil {
+		options.Preconditions = &metav1.Preconditions{}
+	}
+	options.Preconditions.UID = &pod.UID
+	if asJudged {
+		options.Preconditions.ResourceVersion = &pod.ResourceVersion
+	}
+	return options
+}
+
+// deleteEvicted notes on the pod why it goes, and deletes it. A revision that
+// options demand is the one before the note.
 func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) error {
 	if len(options.DryRun) == 0 && pod.DeletionTimestamp == nil {
-		_, err := q.GuaranteedUpdate(pod.UID, nil, func(current resource.Object) (resource.Object, error) {
+		e, err := q.GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
+			if err := registry.CheckPreconditions(q.Endpoint, current, options); err != nil {
+				return nil, err
+			}
 			next := current.DeepCopyObject().(*corev1.Pod)
 			podutil.SetCondition(&next.Status, corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: next.Generation,
@@ -78,6 +120,10 @@ func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteO
 		if err != nil {
 			return err
 		}
+		if options.Preconditions.ResourceVersion != nil {
+			noted := e.Object.GetResourceVersion()
+			options.Preconditions.ResourceVersion = &noted
+		}
 	}
 	_, _, err := q.DeleteAdmitted(options)
 	return err
@@ -87,36 +133,37 @@ func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteO
 const budgetTries = 3
 
 // disrupt takes one disruption from the pod's budget, if it has one, or says
-// why there is none to take.
-func disrupt(q *registry.Request, pod *corev1.Pod, dryRun bool) error {
+// why there is none to take. asJudged says that a pod goes without one because
+// it is not ready, and may no more once it is.
+func disrupt(q *registry.Request, pod *corev1.Pod, dryRun bool) (asJudged bool, err error) {
 	if needsNoBudget(pod) {
-		return nil
+		return pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil, nil
 	}
 	budgets := q.Registry.Routes().Stored("policy", "poddisruptionbudgets")
 	if budgets == nil {
-		return nil
+		return false, nil
 	}
 	for try := 0; ; try++ {
 		e, err := budgetOf(budgets, pod)
 		if e == nil || err != nil {
-			return err
+			return false, err
 		}
 		next, err := disrupted(e.Object.(*policyv1.PodDisruptionBudget), pod, q.Now)
 		if err != nil || next == nil || dryRun {
-			return err
+			return next == nil, err
 		}
 		_, err = budgets.Kind.Update(q.Context, next, e)
 		switch {
 		case err == nil:
-			return nil
+			return false, nil
 		case try < budgetTries && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound)):
 			if _, err := q.Registry.Cache.Fresh(q.Context); err != nil {
-				return status.FromStore(err, "update", budgets.GroupResource(), next.Name)
+				return false, status.FromStore(err, "update", budgets.GroupResource(), next.Name)
 			}
 		case errors.Is(err, store.ErrConflict):
-			return tooManyDisruptions(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", next.Name))
+			return false, tooManyDisruptions(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", next.Name))
 		default:
-			return status.FromStore(err, "update", budgets.GroupResource(), next.Name)
+			return false, status.FromStore(err, "update", budgets.GroupResource(), next.Name)
 		}
 	}
 }

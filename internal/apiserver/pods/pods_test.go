@@ -1,20 +1,28 @@
 package pods_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/pods"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/registry/registrytest"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // create stores a pod as a client would send it.
@@ -72,41 +80,19 @@ func TestBind(t *testing.T) {
 // A pod with a budget goes only if the budget has a disruption left.
 func TestEvict(t *testing.T) {
 	g := registrytest.Start(t)
-	labels, one := map[string]string{"app": "web"}, intstr.FromInt32(1)
+	labels := map[string]string{"app": "web"}
 	for _, name := range []string{"a", "b"} {
 		create(t, g, name, labels)
-		_, err := g.Request(t, "update", "", "pods", "default", name).GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
-			next := current.DeepCopyObject().(*corev1.Pod)
-			next.Status.Phase = corev1.PodRunning
-			next.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-			return next, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		run(t, g, name, corev1.ConditionTrue)
 	}
-	budget := &policyv1.PodDisruptionBudget{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}
-	if _, err := g.Request(t, "create", "policy", "poddisruptionbudgets", "default", "").Create(budget, &metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	budget(t, g, labels, policyv1.IfHealthyBudget)
 	evict := func(name string) error {
 		return pods.Evict(action(t, g, name, "eviction"), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name}}, &metav1.CreateOptions{})
 	}
 	if err := evict("a"); !refusedFor(err, "is still being processed by the server") {
 		t.Errorf("before the controller: %v", err)
 	}
-	_, err := g.Request(t, "update", "policy", "poddisruptionbudgets", "default", "web").GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
-		next := current.DeepCopyObject().(*policyv1.PodDisruptionBudget)
-		next.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: next.Generation, DisruptionsAllowed: 1, DesiredHealthy: 1, CurrentHealthy: 2}
-		return next, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	allow(t, g, 1)
 	if err := evict("a"); err != nil {
 		t.Errorf("with a disruption left: %v", err)
 	}
@@ -115,6 +101,188 @@ func TestEvict(t *testing.T) {
 	}
 	if err := evict("missing"); !apierrors.IsNotFound(err) {
 		t.Errorf("a pod that is not there: %v", err)
+	}
+}
+
+// amend changes what is stored.
+func amend[T resource.Object](t *testing.T, g *registrytest.Registry, group, plural, name string, change func(T)) {
+	t.Helper()
+	_, err := g.Request(t, "update", group, plural, "default", name).GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
+		next := current.DeepCopyObject().(T)
+		change(next)
+		return next, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run makes a pod one that runs, ready or not.
+func run(t *testing.T, g *registrytest.Registry, name string, ready corev1.ConditionStatus) {
+	t.Helper()
+	amend(t, g, "", "pods", name, func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	})
+}
+
+// budget stores a budget of the pods with the labels, which its controller has
+// not seen yet.
+func budget(t *testing.T, g *registrytest.Registry, labels map[string]string, policy policyv1.UnhealthyPodEvictionPolicyType) {
+	t.Helper()
+	b := &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, UnhealthyPodEvictionPolicy: &policy,
+		},
+	}
+	if _, err := g.Request(t, "create", "policy", "poddisruptionbudgets", "default", "").Create(b, &metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allow does what the controller of the budget does.
+func allow(t *testing.T, g *registrytest.Registry, disruptions int32) {
+	t.Helper()
+	amend(t, g, "policy", "poddisruptionbudgets", "web", func(b *policyv1.PodDisruptionBudget) {
+		b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation, DisruptionsAllowed: disruptions, DesiredHealthy: 1, CurrentHealthy: 1 + disruptions}
+	})
+}
+
+// What an eviction demands of a pod is checked before anything is written, and
+// the eviction's own note on the pod does not break it.
+func TestEvictPreconditions(t *testing.T) {
+	labels := map[string]string{"app": "web"}
+	for name, c := range map[string]struct {
+		of      func(*corev1.Pod) *metav1.Preconditions
+		refused bool
+	}{
+		"its revision": {of: func(p *corev1.Pod) *metav1.Preconditions {
+			return &metav1.Preconditions{ResourceVersion: &p.ResourceVersion}
+		}},
+		"its UID":          {of: func(p *corev1.Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }},
+		"another revision": {func(*corev1.Pod) *metav1.Preconditions { return &metav1.Preconditions{ResourceVersion: ptr.To("1")} }, true},
+		"another UID":      {func(*corev1.Pod) *metav1.Preconditions { return metav1.NewUIDPreconditions("other") }, true},
+	} {
+		for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+			t.Run(fmt.Sprintf("%s, dry run %v", name, dryRun), func(t *testing.T) {
+				g := registrytest.Start(t)
+				create(t, g, "a", labels)
+				run(t, g, "a", corev1.ConditionTrue)
+				budget(t, g, labels, policyv1.IfHealthyBudget)
+				allow(t, g, 1)
+				pod := object[*corev1.Pod](t, g, "", "pods", "a")
+				eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DeleteOptions: &metav1.DeleteOptions{Preconditions: c.of(pod)}}
+				err := pods.Evict(action(t, g, "a", "eviction"), eviction, &metav1.CreateOptions{DryRun: dryRun})
+				if c.refused != apierrors.IsConflict(err) || !c.refused && err != nil {
+					t.Error(err)
+				}
+				gone := !c.refused && dryRun == nil
+				_, err = g.Request(t, "get", "", "pods", "default", "a").Get("")
+				if gone != apierrors.IsNotFound(err) {
+					t.Errorf("the pod: %v", err)
+				} else if !gone && object[*corev1.Pod](t, g, "", "pods", "a").ResourceVersion != pod.ResourceVersion {
+					t.Error("the pod has been changed")
+				}
+				if b := object[*policyv1.PodDisruptionBudget](t, g, "policy", "poddisruptionbudgets", "web"); (b.Status.DisruptionsAllowed == 0) != gone {
+					t.Errorf("the budget allows %d disruptions", b.Status.DisruptionsAllowed)
+				}
+			})
+		}
+	}
+}
+
+// object returns what is stored.
+func object[T resource.Object](t *testing.T, g *registrytest.Registry, group, plural, name string) T {
+	t.Helper()
+	e, err := g.Request(t, "get", group, plural, "default", name).Get("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Object.(T)
+}
+
+// rival is a store to which somebody else writes just before a pod changes.
+type rival struct {
+	store.Store
+	write func() // once; nil from then on
+}
+
+func (s *rival) first(key string) {
+	if write := s.write; write != nil && strings.HasPrefix(key, "/registry/pods/") {
+		s.write = nil
+		write()
+	}
+}
+
+// Update implements store.Store.
+func (s *rival) Update(ctx context.Context, key string, value []byte, revision int64, ttl time.Duration) (int64, error) {
+	s.first(key)
+	return s.Store.Update(ctx, key, value, revision, ttl)
+}
+
+// A pod that goes without its budget's leave because it is not ready is judged
+// anew once it is ready, and the next pod of its name is none of the eviction's
+// business.
+func TestEvictWhileItChanges(t *testing.T) {
+	labels := map[string]string{"app": "web"}
+	for name, c := range map[string]struct {
+		begin, meanwhile func(*testing.T, *registrytest.Registry)
+		answered         func(error) bool
+		stays            bool
+	}{
+		"pending, then ready": {
+			begin:     func(*testing.T, *registrytest.Registry) {},
+			meanwhile: func(t *testing.T, g *registrytest.Registry) { run(t, g, "a", corev1.ConditionTrue) },
+			answered:  func(err error) bool { return refusedFor(err, "needs 1 healthy pods") },
+			stays:     true,
+		},
+		"unready, then ready": {
+			begin:     func(t *testing.T, g *registrytest.Registry) { run(t, g, "a", corev1.ConditionFalse) },
+			meanwhile: func(t *testing.T, g *registrytest.Registry) { run(t, g, "a", corev1.ConditionTrue) },
+			answered:  func(err error) bool { return refusedFor(err, "needs 1 healthy pods") },
+			stays:     true,
+		},
+		"pending, then unready": {
+			begin:     func(*testing.T, *registrytest.Registry) {},
+			meanwhile: func(t *testing.T, g *registrytest.Registry) { run(t, g, "a", corev1.ConditionFalse) },
+			answered:  func(err error) bool { return err == nil },
+		},
+		"replaced": {
+			begin: func(t *testing.T, g *registrytest.Registry) { run(t, g, "a", corev1.ConditionFalse) },
+			meanwhile: func(t *testing.T, g *registrytest.Registry) {
+				if _, _, err := g.Request(t, "delete", "", "pods", "default", "a").Delete(&metav1.DeleteOptions{}); err != nil {
+					t.Error(err)
+				}
+				create(t, g, "a", labels)
+			},
+			answered: apierrors.IsNotFound,
+			stays:    true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &rival{Store: mem.New()}
+			g := registrytest.Start(t, func(c *registry.Config) { c.Cache = watchcache.New(s, c.Resources) })
+			create(t, g, "a", labels)
+			budget(t, g, labels, policyv1.AlwaysAllow)
+			allow(t, g, 0)
+			c.begin(t, g)
+			s.write = func() { c.meanwhile(t, g) }
+			eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			if err := pods.Evict(action(t, g, "a", "eviction"), eviction, &metav1.CreateOptions{}); !c.answered(err) {
+				t.Errorf("answered with %v", err)
+			}
+			e, err := g.Request(t, "get", "", "pods", "default", "a").Get("")
+			switch {
+			case !c.stays && !apierrors.IsNotFound(err):
+				t.Errorf("it is still there: %v", err)
+			case c.stays && err != nil:
+				t.Error(err)
+			case c.stays && podutil.HasCondition(&e.Object.(*corev1.Pod).Status, corev1.DisruptionTarget):
+				t.Error("it is said to be disrupted")
+			}
+		})
 	}
 }
 

@@ -77,7 +77,7 @@ func (q *Request) deleteObject(g *Gate, name string, options *metav1.DeleteOptio
 
 // tryDelete deletes one state of the object.
 func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.DeleteOptions) (*watchcache.Entry, bool, error) {
-	if err := checkPreconditions(q.Endpoint, current.Object, options); err != nil {
+	if err := CheckPreconditions(q.Endpoint, current.Object, options); err != nil {
 		return nil, false, err
 	}
 	if err := g.admitDeletion(current.Object, current.Name); err != nil {
@@ -106,7 +106,8 @@ func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.
 	return last, true, nil
 }
 
-func checkPreconditions(e *Endpoint, obj resource.Object, options *metav1.DeleteOptions) error {
+// CheckPreconditions compares an object with what a deletion demands of it.
+func CheckPreconditions(e *Endpoint, obj resource.Object, options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {
 		return nil
