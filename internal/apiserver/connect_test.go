@@ -1,12 +1,15 @@
 package apiserver_test
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -132,4 +135,60 @@ func TestRequestsPassedOnAreBounded(t *testing.T) {
 	}
 	asked.Go(func() { ask("other") })
 	<-c.arrived
+}
+
+// upgraded is a writer whose connection can be taken over.
+type upgraded struct {
+	http.ResponseWriter
+	conn *drain
+}
+
+// Hijack implements http.Hijacker.
+func (u upgraded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return u.conn, bufio.NewReadWriter(bufio.NewReader(u.conn), bufio.NewWriter(u.conn)), nil
+}
+
+// drain is a connection that remembers until when it may be written to.
+type drain struct {
+	net.Conn
+	deadline time.Time
+}
+
+// Write implements net.Conn.
+func (*drain) Write(data []byte) (int, error) { return len(data), nil }
+
+// SetWriteDeadline implements net.Conn.
+func (d *drain) SetWriteDeadline(at time.Time) error {
+	d.deadline = at
+	return nil
+}
+
+// upgrading is a connector and a handler that take the connection over and write to it.
+type upgrading struct{ *connect.Connector }
+
+func (c upgrading) Handler(context.Context, *apirequest.RequestInfo, runtime.Object, *http.Request, func(error)) (http.Handler, error) {
+	return c, nil
+}
+
+func (upgrading) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		_, _ = conn.Write([]byte("x"))
+	}
+}
+
+// A client that reads nothing of an upgraded connection does not hold it for
+// ever, whether or not the request is one of those that last.
+func TestUpgradedConnectionsAreBounded(t *testing.T) {
+	c := upgrading{&connect.Connector{}}
+	s := apiservertest.Start(t, func(config *apiserver.Config) {
+		config.Connect = c
+		config.Handlers = map[string]http.Handler{"/elsewhere": c}
+	})
+	for _, path := range []string{"/api/v1/namespaces/default/pods/web/attach", "/elsewhere"} {
+		w := upgraded{httptest.NewRecorder(), &drain{}}
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if left := time.Until(w.conn.deadline); left < time.Minute || left > 24*time.Hour {
+			t.Errorf("%s: a write may take %v", path, left)
+		}
+	}
 }

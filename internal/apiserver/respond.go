@@ -188,8 +188,9 @@ func (w *recordingWriter) Flush() { _ = http.NewResponseController(w.ResponseWri
 // Unwrap is for http.ResponseController.
 func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack lets handlers that upgrade the connection take it over.
+// Hijack lets handlers that upgrade the connection take it over. It then lasts
+// like a stream, whatever was asked for.
 func (w *recordingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.response.code = http.StatusSwitchingProtocols
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	return http.NewResponseController(httpserver.LimitUnread(w.response.w, unreadPatience)).Hijack()
 }

@@ -1,10 +1,15 @@
 package httpserver
 
 import (
+	"bufio"
 	"crypto/tls"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -57,6 +62,70 @@ func TestLimitUnread(t *testing.T) {
 				}
 				_ = response.Body.Close()
 			}
+		})
+	}
+}
+
+// taken is a writer whose connection can be taken over.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
+}
+
+// Who takes the connection over is bound by the limit too, unless he sets a
+// deadline himself.
+func TestLimitUnreadTakenOver(t *testing.T) {
+	const limit, own = time.Hour, time.Second
+	for name, c := range map[string]struct {
+		write func(net.Conn, *bufio.ReadWriter) error
+		after time.Duration
+	}{
+		"the limit": {
+			func(conn net.Conn, _ *bufio.ReadWriter) error {
+				_, err := conn.Write([]byte("x"))
+				return err
+			}, limit,
+		},
+		"the limit, through the buffer": {
+			func(_ net.Conn, buffered *bufio.ReadWriter) error {
+				_ = buffered.WriteByte('x')
+				return buffered.Flush()
+			}, limit,
+		},
+		"its own deadline": {
+			func(conn net.Conn, _ *bufio.ReadWriter) error {
+				_ = conn.SetWriteDeadline(time.Now().Add(own))
+				_, err := conn.Write([]byte("x"))
+				return err
+			}, own,
+		},
+		"its own deadline, lifted": {
+			func(conn net.Conn, _ *bufio.ReadWriter) error {
+				_ = errors.Join(conn.SetDeadline(time.Now().Add(own)), conn.SetDeadline(time.Time{}))
+				_, err := conn.Write([]byte("x"))
+				return err
+			}, limit,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				defer func() { _ = theirs.Close() }()
+				conn, buffered, err := http.NewResponseController(LimitUnread(taken{httptest.NewRecorder(), ours}, limit)).Hijack()
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * limit) // nothing is sent
+				begun := time.Now()
+				if err := c.write(conn, buffered); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != c.after {
+					t.Errorf("ended after %v with %v, want after %v", time.Since(begun), err, c.after)
+				}
+			})
 		})
 	}
 }

@@ -131,6 +131,7 @@ func messages(w http.ResponseWriter, r *http.Request, stream io.Reader, end func
 	}
 	reading := func() error {
 		defer end()
+		defer func() { _ = conn.Close() }() // also under what is being sent
 		for {
 			if _, _, err := conn.NextReader(); err != nil {
 				return err

@@ -1,16 +1,21 @@
 package connect
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // logServer serves the log of a pod until the test ends. Each request that has
@@ -135,4 +140,53 @@ func TestLogAsMessagesEnds(t *testing.T) {
 	}
 	_ = errors.Join(response.Body.Close(), conn.Close())
 	ends("a client that leaves")
+}
+
+// taken is a writer whose connection can be taken over.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
+}
+
+// A client that reads nothing ends the log by saying so, or at the limit of
+// those that ask by HTTP.
+func TestLogAsMessagesUnread(t *testing.T) {
+	const limit = time.Hour
+	for name, c := range map[string]struct {
+		sends  []byte
+		within time.Duration
+	}{"at the limit": {nil, limit}, "with a goodbye": {[]byte{0x88, 0x80, 0, 0, 0, 0}, 10 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				defer func() { _ = theirs.Close() }()
+				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+				for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+					r.Header.Set(name, value)
+				}
+				answered := make(chan error, 1)
+				go func() {
+					w := httpserver.LimitUnread(taken{httptest.NewRecorder(), ours}, limit)
+					answered <- messages(w, r, strings.NewReader("a line\n"), func() {})
+				}()
+				response, err := http.ReadResponse(bufio.NewReaderSize(theirs, 16), nil)
+				if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatal(response, err)
+				}
+				synctest.Wait()
+				begun := time.Now()
+				if _, err := theirs.Write(c.sends); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-answered; err != nil || time.Since(begun) > c.within {
+					t.Errorf("ended after %v with %v", time.Since(begun), err)
+				}
+			})
+		})
+	}
 }
