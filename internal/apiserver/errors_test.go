@@ -202,6 +202,13 @@ func TestRefusals(t *testing.T) {
 			code: 409, reason: metav1.StatusReasonConflict,
 			message: "Operation cannot be fulfilled on configmaps \"there\": StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/there, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: 7, UID in object meta: ",
 		}, {
+			name: "uid of none", method: "PUT", path: mapsPath + "/gone", body: configMap("gone", `,"uid":"7"}`),
+			code: 404, reason: metav1.StatusReasonNotFound, message: `configmaps "gone" not found`,
+		}, {
+			name: "uid of none, which a PUT may create", method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/default/leases/gone",
+			body: `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"gone","uid":"7"}}`,
+			code: 409, reason: metav1.StatusReasonConflict, message: "Operation cannot be fulfilled on leases.coordination.k8s.io \"gone\": StorageError: invalid object, Code: 4, Key: /registry/leases/default/gone, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: 7, UID in object meta: ",
+		}, {
 			name: "invalid", method: "POST", path: mapsPath, body: configMap("UPPER", "}"),
 			code: 422, reason: metav1.StatusReasonInvalid, message: `ConfigMap "UPPER" is invalid: metadata.name: Invalid value: "UPPER": a lowercase RFC 1123 subdomain`,
 		}, {
