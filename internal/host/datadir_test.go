@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func listed(t *testing.T, dir string) []string {
 // clusterIn puts what a cluster has into a directory.
 func clusterIn(t *testing.T, dir, name string) {
 	t.Helper()
-	files(t, dir, "coracle.log", "coracle.log.1", "etcd/member/snap/db", "etcd/member/wal/0.wal", "pki/ca.crt", "pki/ca.key", "pki/.lock",
+	files(t, dir, "coracle.log", "coracle.log.1", "etcd/member/snap/db", "etcd/member/wal/0.wal", "pki/ca.crt", "pki/ca.key", "pki/.lock", "pki/kubelet-n.crt", "pki/etcd-peer-n.key", "pki/.sa.key.coracle-12", ".settings.json.coracle-3",
 		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l")
 	s := keptSettings(dir)
 	own := DefaultsOf(name, s.Slot)
@@ -151,13 +152,43 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
+// What is behind a link in the place of a directory of Coracle's is somebody
+// else's, whatever it is called.
+func TestRemovalFollowsNoLink(t *testing.T) {
+	theirs := []string{".hidden", "apiserver.crt", "ca.crt", "ca.key", "conf", "conf/10.conflist", "member", "member/db", "sa.key"}
+	for _, sub := range []string{"pki", "etcd", "cni"} {
+		outside, dir := t.TempDir(), filepath.Join(t.TempDir(), "data")
+		files(t, outside, ".hidden", "apiserver.crt", "ca.crt", "ca.key", "conf/10.conflist", "member/db", "sa.key")
+		files(t, dir, "pki/")
+		link := filepath.Join(dir, sub)
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(outside, link)); err != nil {
+			t.Fatal(err)
+		}
+		if sub == "pki" { // which may be there before
+			c, err := ClaimDir(t.Context(), dir, "a", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(c.Abandon(), c.Lock.Release()); err != nil {
+				t.Error(err)
+			}
+		}
+		if left, err := RemoveData(dir); err != nil || !slices.Equal(left, []string{sub}) {
+			t.Errorf("%s: said to be left is %v, %v", sub, left, err)
+		}
+		if diff := cmp.Diff(theirs, listed(t, outside)); diff != "" {
+			t.Errorf("behind the link %s is\n%s", sub, diff)
+		}
+	}
+}
+
 // Only what Coracle lists is removed, and no link is followed.
 func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	outside := t.TempDir()
 	files(t, outside, "precious")
 	dir := t.TempDir()
 	clusterIn(t, dir, "a")
-	files(t, dir, "notes", "etcd/backup.db", "pki/policy.yaml", "registries/docker.io/hosts.toml", "lost+found/", "kubelet.d/x")
+	files(t, dir, "notes", "etcd/backup.db", "pki/policy.yaml", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/.notes", "registries/docker.io/hosts.toml", "lost+found/", "kubelet.d/x")
 	for _, link := range []string{"kubelet/pods/uid/volumes/out", "containerd/out", "etcd/member/out"} {
 		if err := os.Symlink(outside, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -177,7 +208,7 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Errorf("said to be left is\n%s", diff)
 	}
-	want = []string{"etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
+	want = []string{"etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/.notes", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
 	if diff := cmp.Diff(want, listed(t, dir)); diff != "" {
 		t.Errorf("left is\n%s", diff)
 	}

@@ -13,21 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// manifest lists what Coracle makes in a data directory. A pattern without a
-// slash at its end is a file; one with it is a directory that is Coracle's with
-// everything in it; a directory with patterns of its own below is removed when
-// nothing else is in it.
+// manifest lists what Coracle makes in a data directory, in the order in which
+// it goes. A pattern without a slash at its end is a file, and what is to be put
+// in its place; one with it is a directory that is Coracle's with everything in
+// it; a directory with patterns of its own below is removed when nothing else
+// is in it.
 func manifest() []string {
-	return []string{
+	all := []string{
 		"coracle.log", "coracle.log.*",
 		"kubelet/", "containerd/", "logs/", "node/",
 		"cni/conf/", "cni/leases/",
 		"etcd/member/", "etcd/etcd.sock", "etcd/*.invalid",
-		"pki/*.crt", "pki/*.key", "pki/*.pub", "pki/*.kubeconfig", "pki/.*",
-		settingsName, "." + settingsName + ".*",
 	}
+	for _, name := range pki.Files() {
+		all = append(all, "pki/"+name)
+	}
+	return append(all, settingsName)
 }
 
 // RemoveData removes from a data directory what Coracle made there, all but
@@ -58,25 +63,51 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 	}
 	for _, pattern := range manifest() {
 		wanted := strings.TrimSuffix(pattern, "/")
-		paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), wanted))
+		names, err := matches(dir, wanted)
 		if err != nil {
 			return nil, err
 		}
-		for _, path := range paths {
-			if relative, err := filepath.Rel(dir, path); err != nil || slices.Contains(before, relative) {
+		for _, name := range names {
+			if slices.Contains(before, name) {
 				continue
 			}
-			if err := removeOwn(path, wanted != pattern); err != nil {
+			if err := removeOwn(filepath.Join(dir, name), wanted != pattern); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, sub := range []string{"cni", "etcd", "pki"} {
 		if !slices.Contains(before, sub) {
-			_ = os.Remove(filepath.Join(dir, sub)) // only when empty
+			_ = unix.Rmdir(filepath.Join(dir, sub)) // only when empty, and no link
 		}
 	}
 	return leftIn(dir)
+}
+
+// matches lists what in a data directory a pattern means, relative to it. What
+// is behind a link is not in the directory.
+func matches(dir, pattern string) (names []string, err error) {
+	sub, pattern := filepath.Split(pattern)
+	at := filepath.Join(dir, sub)
+	if info, err := os.Lstat(at); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if of, ok := sharedfile.Unfinished(name); ok {
+			name = of
+		}
+		if ok, err := filepath.Match(pattern, name); err != nil {
+			return nil, err
+		} else if ok {
+			names = append(names, filepath.Join(sub, e.Name()))
+		}
+	}
+	return names, nil
 }
 
 // removeOwn removes a file, or a directory with everything in it. What is of
@@ -112,11 +143,6 @@ func leftIn(dir string) ([]string, error) {
 		}
 	}
 	return left, nil
-}
-
-// escapeGlob writes a path so that filepath.Glob takes it as it is.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // removeEmptyRoot removes the folder that clusters' folders are in by default

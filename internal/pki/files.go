@@ -21,6 +21,8 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
+const lockName = ".lock"
+
 // lockPatience is how long another process that makes keys is waited for.
 const lockPatience = 10 * time.Second
 
@@ -28,11 +30,33 @@ const lockPatience = 10 * time.Second
 // lock is a file that only its owner can open: anybody who can read a
 // directory could lock that, and keep a cluster from starting.
 func lockDirectory(path string) (unlock func(), err error) {
-	lock, err := sharedfile.Acquire(context.Background(), filepath.Join(path, ".lock"), sharedfile.Holder{PID: os.Getpid()}, lockPatience)
+	lock, err := sharedfile.Acquire(context.Background(), filepath.Join(path, lockName), sharedfile.Holder{PID: os.Getpid()}, lockPatience)
 	if err != nil {
 		return nil, fmt.Errorf("lock the keys: %w", err)
 	}
 	return func() { _ = lock.Release() }, nil // closing it gives up the lock
+}
+
+// Files are the names of what is made in a directory of keys, as patterns of
+// path.Match.
+func Files() []string {
+	identities := []Profile{Admin(), ControllerManager(), Scheduler(), KubeProxy(), DNS()}
+	pairs := []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority}
+	for _, p := range append(identities, Node("*"), Kubelet("*", nil, nil),
+		APIServer("", nil, nil), APIServerKubeletClient(), FrontProxyClient(),
+		EtcdServer("*", nil, nil), EtcdPeer("*", nil, nil), EtcdClient(),
+		Component("kube-controller-manager"), Component("kube-scheduler"),
+	) {
+		pairs = append(pairs, p.Name)
+	}
+	files := []string{lockName, "sa.key", "sa.pub", "kubelet.kubeconfig"}
+	for _, p := range identities {
+		files = append(files, p.Name+".kubeconfig")
+	}
+	for _, name := range pairs {
+		files = append(files, name+".crt", name+".key")
+	}
+	return files
 }
 
 // checkOwners refuses a directory, and keys and certificates in it, that others

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Content is what Replace puts into a file, and how.
@@ -30,9 +31,7 @@ type Owner struct{ UID, GID int }
 // Replace puts content in place of a file, or makes it, in one step. After an
 // error the file is as it was. A symbolic link is replaced, not followed.
 func Replace(path string, content Content) error {
-	dir, name := filepath.Split(path)
-	dir = filepath.Clean(dir)
-	f, err := os.CreateTemp(dir, "."+name+".*")
+	f, err := create(path)
 	if err != nil {
 		return err
 	}
@@ -43,9 +42,47 @@ func Replace(path string, content Content) error {
 		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	if content.Durable {
-		return syncDir(dir)
+		return syncDir(filepath.Dir(path))
 	}
 	return nil
+}
+
+// unfinished is between the name of a file and a number in the name of what is
+// to be put in its place.
+const unfinished = ".coracle-"
+
+// create makes the file that is to be put in the place of another.
+func create(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+unfinished+"*")
+}
+
+// Unfinished returns the name of the file that a Replace was to put another in
+// place of, given the name of what it leaves when it is killed; ok is false for
+// every other name.
+func Unfinished(name string) (of string, ok bool) {
+	hidden, isHidden := strings.CutPrefix(name, ".")
+	i := strings.LastIndex(hidden, unfinished)
+	if !isHidden || i <= 0 {
+		return "", false
+	}
+	number := hidden[i+len(unfinished):]
+	return hidden[:i], number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+// RemoveUnfinished removes what each Replace of a file has left that was
+// killed. Nobody may be replacing the file meanwhile.
+func RemoveUnfinished(path string) error {
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if of, ok := Unfinished(e.Name()); ok && of == name && e.Type().IsRegular() {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // fill writes and closes a file.

@@ -48,6 +48,45 @@ func TestReplaceThatFails(t *testing.T) {
 	}
 }
 
+// What a Replace leaves that was killed is known by its name, and nothing else is.
+func TestUnfinished(t *testing.T) {
+	for name, want := range map[string]string{
+		".a.json.coracle-17": "a.json", ".a.coracle-1.coracle-2": "a.coracle-1",
+		".a.17": "", "a.coracle-17": "", ".a.coracle-": "", ".a.coracle-1x": "", ".coracle-1": "", "": "",
+	} {
+		if of, ok := Unfinished(name); ok != (want != "") || ok && of != want {
+			t.Errorf("%q is of %q, %v", name, of, ok)
+		}
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"a", ".a.coracle-1", ".a.coracle-22", ".b.coracle-1", ".a.1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveUnfinished(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if got := strings.Join(left, " "); err != nil || got != ".a.1 .b.coracle-1 a" {
+		t.Errorf("left is %s, %v", got, err)
+	}
+	f, err := create(filepath.Join(dir, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of, ok := Unfinished(filepath.Base(f.Name())); !ok || of != "a" {
+		t.Errorf("of a Replace that is killed %s is left", f.Name())
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Nobody waits longer than it wants to for somebody who does not let go, and
 // learns who that is.
 func TestAcquireIsBounded(t *testing.T) {
