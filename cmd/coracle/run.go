@@ -194,7 +194,23 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	return p.Run(ctx)
 }
 
+// checkData refuses to begin an empty cluster in place of one that has served,
+// as when its disk was unmounted while it ran. A first control plane of this
+// supervisor goes by the record, a later one takes the place of one that was
+// ready.
+func checkData(registry host.Registry, o cluster.Options, first bool) error {
+	rec, err := registry.Get(o.Name)
+	if err != nil || rec.DataDir != o.DataDir { // a record that is lost ends nothing that works
+		rec = host.Record{Name: o.Name, DataDir: o.DataDir, Settled: true}
+	}
+	rec.Served = rec.Served || !first
+	return rec.CheckData()
+}
+
 func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
+	if err := checkData(host.NewRegistry(host.Root), o, first); err != nil {
+		return err
+	}
 	if err := apiserver.SetProcess(o.APIServerArgs); err != nil {
 		return err
 	}

@@ -265,6 +265,7 @@ func (e *Embedded) Run(ctx context.Context) error {
 	var beside supervise.WaitGroup
 	beside.Go(maintenance, func() { e.maintain(maintenance) })
 	beside.Go(maintenance, func() { e.room.report(maintenance) })
+	beside.Go(maintenance, func() { reportPlace(maintenance, e.room.dir) })
 	if !e.single { // which leads always
 		beside.Go(maintenance, func() { reportLeader(maintenance, nil, e.leaderless) })
 	}
