@@ -62,7 +62,7 @@ func downCommand() *cobra.Command {
 }
 
 func down(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {
-	if err := host.RefuseForeignMounts(rec.DataDir); err != nil {
+	if err := errors.Join(rec.CheckOwn(), host.RefuseForeignMounts(rec.DataDir)); err != nil {
 		return err
 	}
 	if err := agreed(rec, yes); err != nil {
@@ -129,15 +129,18 @@ func terminal(f *os.File) bool {
 // stopPatience is how long a cluster may take to end by itself.
 const stopPatience = 20 * time.Second
 
-// stopAndLock ends the processes of a cluster and locks its data directory. It
-// returns no lock if the directory is gone.
+// stopAndLock ends the processes of a cluster and locks its data directory,
+// unless that is another cluster's. It returns no lock if the directory is gone.
 func stopAndLock(ctx context.Context, rec host.Record) (*sharedfile.Lock, error) {
+	if err := rec.CheckOwn(); err != nil {
+		return nil, err
+	}
 	if err := rec.Stop(ctx, stopPatience); err != nil {
 		return nil, err
 	}
 	lock, err := host.LockData(ctx, rec.DataDir, rec.Name, time.Second)
 	var held *sharedfile.HeldError
-	if errors.As(err, &held) { // it was just starting
+	if errors.As(err, &held) && (held.Holder.Cluster == rec.Name || held.Holder.Cluster == "") { // it was just starting
 		if err := host.StopHolder(ctx, held.Holder, stopPatience); err != nil {
 			return nil, err
 		}

@@ -78,6 +78,37 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	}
 }
 
+// A directory that another cluster has by now is left to it, and so are its
+// processes.
+func TestStopLeavesAnotherClustersData(t *testing.T) {
+	rec := host.Record{Name: "test-a", DataDir: settled(t, "test-b")}
+	if _, err := stopAndLock(t.Context(), rec); err == nil || !strings.Contains(err.Error(), "holds the data of cluster test-b") {
+		t.Errorf("swapped: %v", err)
+	}
+	if err := os.Remove(host.SettingsFile(rec.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(cmd.Process.Kill(), cmd.Wait()) })
+	lock, err := host.LockData(t.Context(), rec.DataDir, "test-b", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }()
+	host.HandTo(lock, "test-b", cmd.Process.Pid)
+	var held *sharedfile.HeldError
+	if _, err := stopAndLock(t.Context(), rec); !errors.As(err, &held) || held.Holder.Cluster != "test-b" {
+		t.Errorf("locked by another cluster: %v", err)
+	}
+	start, err := host.StartTime(cmd.Process.Pid)
+	if err != nil || !(processes.Process{PID: cmd.Process.Pid, Start: start}).Running() {
+		t.Errorf("another cluster's process was ended: %v", err)
+	}
+}
+
 // That a cluster has objects is recorded whether or not its kubeconfig can be
 // written.
 func TestServedIsRecordedByItself(t *testing.T) {

@@ -90,6 +90,16 @@ func (rec Record) CheckData() error {
 	return missing("etcd/member")
 }
 
+// CheckOwn reports that the data of another cluster are in the directory of this
+// one, as when two disks were swapped: whatever is done there is done to the
+// other. Data that nobody can read are nobody else's.
+func (rec Record) CheckOwn() error {
+	if s, err := ReadSettings(rec.DataDir); err == nil && s.Name != rec.Name {
+		return fmt.Errorf("%s holds the data of cluster %s, not of cluster %s: put each where it was (are their disks swapped?)", rec.DataDir, s.Name, rec.Name)
+	}
+	return nil
+}
+
 // ErrNoCluster says that no cluster of that name is on this machine.
 var ErrNoCluster = errors.New("no such cluster on this machine")
 

@@ -32,6 +32,26 @@ func TestRecordsComeAndGo(t *testing.T) {
 	clusters.Wait()
 }
 
+// What is done to a cluster is never done to the data of another one.
+func TestRecordKnowsItsOwnData(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	rec := Record{Name: "a", DataDir: dir}
+	for _, there := range []string{"", "a", "b"} {
+		if there != "" {
+			clusterIn(t, dir, there)
+		}
+		if err := rec.CheckOwn(); (err == nil) != (there != "b") || err != nil && !strings.Contains(err.Error(), "data of cluster b, not of cluster a") {
+			t.Errorf("%q is there: %v", there, err)
+		}
+	}
+	if err := os.WriteFile(SettingsFile(dir), []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.CheckOwn(); err != nil {
+		t.Errorf("damaged settings, which down is for: %v", err)
+	}
+}
+
 // A cluster whose data is not there, or not whole, is not started anew.
 func TestRecordKnowsWhatDataThereMustBe(t *testing.T) {
 	for _, tt := range []struct {
