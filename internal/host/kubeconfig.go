@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -129,11 +131,14 @@ func MergeContext(ctx context.Context, file, name string, ours *clientcmdapi.Con
 func RemoveContext(ctx context.Context, file, name string, m Merged) error {
 	k, err := openKubeconfig(file, false)
 	defer k.close()
-	if errors.Is(err, fs.ErrNotExist) || err == nil && k.isNew {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if k.isNew {
+		return k.removeLeft()
 	}
 	empty := false
 	err = k.edit(ctx, func(config *clientcmdapi.Config) {
@@ -212,6 +217,9 @@ func (k *kubeconfig) close() {
 // edit changes the file under kubectl's lock. It is replaced in one step and
 // keeps its owner; a link to it stays a link.
 func (k *kubeconfig) edit(ctx context.Context, edit func(*clientcmdapi.Config)) error {
+	if err := k.removeLeft(); err != nil {
+		return err
+	}
 	if err := k.lock(ctx); err != nil {
 		return err
 	}
@@ -232,13 +240,28 @@ func (k *kubeconfig) edit(ctx context.Context, edit func(*clientcmdapi.Config)) 
 // it writes.
 const kubectlLock = ".lock"
 
+// maxHolder is how much is read of who has it, in bytes.
+const maxHolder = 4096
+
+// removeLeft removes what a process of Coracle's that was killed has left beside
+// the file: kubectl's lock, and keys that were to be put into the file. There is
+// no other one now, for the registry is locked.
+func (k *kubeconfig) removeLeft() error {
+	if k.abandoned() {
+		if err := k.dir.remove(k.name + kubectlLock); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return sharedfile.RemoveUnfinished(k.real.at(k.base))
+}
+
 func (k *kubeconfig) lock(ctx context.Context) error {
 	path := k.path + kubectlLock
 	deadline := time.Now().Add(kubeconfigPatience)
 	for {
-		fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_CREAT|unix.O_EXCL|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {
-			return unix.Close(fd)
+			return k.tell(fd)
 		}
 		if !errors.Is(err, unix.EEXIST) {
 			return &os.PathError{Op: "open", Path: path, Err: err}
@@ -252,6 +275,32 @@ func (k *kubeconfig) lock(ctx context.Context) error {
 		case <-time.After(kubeconfigAgain):
 		}
 	}
+}
+
+// tell writes into the lock that this process has it. On a full disk it has the
+// lock all the same.
+func (k *kubeconfig) tell(fd int) error {
+	if raw, err := json.Marshal(holderOf("", os.Getpid())); err == nil {
+		_, _ = unix.Write(fd, raw)
+	}
+	return unix.Close(fd)
+}
+
+// abandoned reports whether the lock is that of a process of Coracle's that is
+// gone. kubectl writes nothing into it.
+func (k *kubeconfig) abandoned() bool {
+	fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var h sharedfile.Holder
+	raw := make([]byte, maxHolder)
+	n, err := unix.Read(fd, raw)
+	if err != nil || json.Unmarshal(raw[:n], &h) != nil || h.PID <= 0 || h.PIDStart == 0 {
+		return false
+	}
+	return !processes.Process{PID: h.PID, Start: h.PIDStart}.Running()
 }
 
 // replace writes a file that only its owner can read, in one step. One that is

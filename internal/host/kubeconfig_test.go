@@ -1,13 +1,20 @@
 package host
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 func oursNamed(name string) *clientcmdapi.Config {
@@ -77,7 +84,83 @@ func TestMergeContextClosesTheFile(t *testing.T) {
 	}
 }
 
-// Only what was made for the context goes with it.
+// What a process of Coracle's left that was killed keeps nobody out and goes;
+// the lock of anybody else is waited for.
+func TestKubeconfigOfAKilledWriter(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := json.Marshal(sharedfile.Holder{PID: ended.Process.Pid, PIDStart: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := json.Marshal(holderOf("", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tt := range map[string]struct {
+		lock   []byte
+		waited bool
+	}{"killed": {dead, false}, "at work": {live, true}, "kubectl": {nil, true}} {
+		file := filepath.Join(t.TempDir(), "config")
+		left := []string{file + ".lock", filepath.Join(filepath.Dir(file), ".config.coracle-1")}
+		leave := func() {
+			for _, path := range left {
+				if err := os.WriteFile(path, tt.lock, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		gone := func(when string) {
+			t.Helper()
+			if there, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*config?*")); err != nil || len(there) > 0 {
+				t.Errorf("%s: after %s there are %v, %v", what, when, there, err)
+			}
+		}
+		leave()
+		ctx, cancel := context.WithTimeout(t.Context(), 4*kubeconfigAgain)
+		if tt.waited {
+			if _, err := MergeContext(ctx, file, "a", oursNamed("a")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", what, err)
+			}
+			cancel()
+			continue
+		}
+		cancel()
+		if err := RemoveContext(t.Context(), file, "a", Merged{}); err != nil {
+			t.Error(err)
+		}
+		gone("the removal from a file that was never made")
+		leave()
+		if _, err := MergeContext(t.Context(), file, "a", oursNamed("a")); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		gone("a merge")
+		leave()
+		if err := RemoveContext(t.Context(), file, "a", Merged{}); err != nil {
+			t.Error(err)
+		}
+		gone("the removal")
+	}
+}
+
+// While it is written, the lock says by whom.
+func TestKubeconfigLockNamesItsWriter(t *testing.T) {
+	k, err := openKubeconfig(filepath.Join(t.TempDir(), "config"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	if err := k.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(k.path + ".lock")
+	if want := fmt.Sprintf(`{"pid":%d,"pidStart":`, os.Getpid()); err != nil || !strings.HasPrefix(string(raw), want) {
+		t.Errorf("it says %s, %v", raw, err)
+	}
+}
+
 // A pipe in the place of a kubeconfig must not hold up every cluster of the
 // machine.
 func TestMergeContextDoesNotWaitForPipes(t *testing.T) {
@@ -90,6 +173,7 @@ func TestMergeContextDoesNotWaitForPipes(t *testing.T) {
 	}
 }
 
+// Only what was made for the context goes with it.
 func TestRemoveContextLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kube", "sub", "config")
