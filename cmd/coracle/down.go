@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ func downCommand() *cobra.Command {
 				rec, err := find(registry, name)
 				if errors.Is(err, host.ErrNoCluster) {
 					fmt.Printf("Nothing to take down: no cluster %s is on this machine.\n", name)
-					return nil
+					return removeStart(cmd.Context(), registry, name)
 				}
 				if err != nil {
 					return err
@@ -50,7 +51,7 @@ func downCommand() *cobra.Command {
 			}
 			if rec.Name == "" {
 				fmt.Printf("Nothing to take down: no cluster on this machine has its data in %s.\n", dataDir)
-				return nil
+				return host.RemoveStart(cmd.Context(), dataDir, false)
 			}
 			return down(cmd.Context(), registry, rec, yes)
 		},
@@ -59,6 +60,20 @@ func downCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, for scripts")
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "take away the cluster that has its data there, whatever its name")
 	return cmd
+}
+
+// removeStart removes what a first up has left that was killed before anything
+// knew of the cluster.
+func removeStart(ctx context.Context, registry host.Registry, name string) error {
+	if _, err := os.Lstat(filepath.Dir(registry.Folder())); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return registry.Locked(ctx, func() error {
+		if _, err := registry.Get(name); !errors.Is(err, host.ErrNoCluster) {
+			return err // it has come meanwhile
+		}
+		return errors.Join(registry.Delete(name), host.RemoveStart(ctx, registry.DataDir(name), true))
+	})
 }
 
 func down(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {

@@ -57,7 +57,7 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 		var held *sharedfile.HeldError
 		if errors.As(err, &held) {
 			if held.Holder.Cluster == cluster {
-				return nil, fmt.Errorf("cluster %s runs or is being started by process %d: wait for it, or end it with coracle stop --name=%s", cluster, held.Holder.PID, cluster)
+				return nil, &BusyError{Cluster: cluster, PID: held.Holder.PID}
 			}
 			return nil, fmt.Errorf("--data-dir=%s is in use by %s: choose another for cluster %s", dir, held.Holder, cluster)
 		}
@@ -69,6 +69,16 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 	}
 	c.Known = known || slices.Contains(c.Found, settingsName)
 	return c, nil
+}
+
+// BusyError says that another process starts, runs or ends the cluster.
+type BusyError struct {
+	Cluster string
+	PID     int
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("cluster %s runs or is being started by process %d: wait for it, or end it with coracle stop --name=%s", e.Cluster, e.PID, e.Cluster)
 }
 
 // claimable reports why a directory cannot hold the data of a cluster.
@@ -128,9 +138,46 @@ func ownContent(dir string, entries []fs.DirEntry) error {
 
 // maybeBefore says what may be in a data directory before its cluster: keys of
 // another server and the configuration of registries, which users put there,
-// what every new file system has, and the lock.
+// what every new file system has, and what a first start leaves that is killed
+// before it has kept any settings.
 func maybeBefore(name string) bool {
-	return slices.Contains([]string{"pki", "registries", "lost+found", lockName}, name)
+	return slices.Contains([]string{"pki", "registries", "lost+found"}, name) || leftByStart(name)
+}
+
+// leftByStart reports whether a name is that of the lock, or of settings that
+// nobody has finished.
+func leftByStart(name string) bool {
+	of, ok := sharedfile.Unfinished(name)
+	return name == lockName || ok && of == settingsName
+}
+
+// RemoveStart removes from a directory that holds no cluster what a first start
+// has left there that was killed before it had kept any settings, and the
+// directory itself if that is asked for and nothing else is in it.
+func RemoveStart(ctx context.Context, dir string, itself bool) error {
+	isStart := func() bool {
+		entries, err := os.ReadDir(dir)
+		_, noSettings := ReadSettings(dir)
+		return err == nil && errors.Is(noSettings, ErrNoSettings) && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return leftByStart(e.Name()) })
+	}
+	if !isStart() {
+		return nil
+	}
+	l, err := LockData(ctx, dir, "", 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Release() }()
+	if !isStart() { // one has come meanwhile
+		return nil
+	}
+	if err := sharedfile.RemoveUnfinished(SettingsFile(dir)); err != nil {
+		return err
+	}
+	if !itself {
+		return Vacate(dir, nil)
+	}
+	return Vacate(dir, []string{dir})
 }
 
 // some names the first few of several things.
@@ -160,8 +207,8 @@ func closeToOthers(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// listTree lists what is in a directory, relative to it. Of a cluster's data
-// only the first level counts.
+// listTree lists what is in a directory that Coracle did not leave there,
+// relative to it. Of a cluster's data only the first level counts.
 func listTree(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -169,6 +216,9 @@ func listTree(dir string) ([]string, error) {
 	}
 	var all []string
 	for _, e := range entries {
+		if leftByStart(e.Name()) {
+			continue
+		}
 		all = append(all, e.Name())
 		if e.Name() != "pki" || !e.IsDir() {
 			continue

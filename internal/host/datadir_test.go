@@ -125,6 +125,50 @@ func TestClaimClosesTheDirectory(t *testing.T) {
 	}
 }
 
+// What a first start leaves that is killed while it writes the settings keeps no
+// other one away, and goes with it or by itself.
+func TestAStartThatWasKilled(t *testing.T) {
+	const unfinished = ".settings.json.coracle-1"
+	dir := filepath.Join(t.TempDir(), "data")
+	files(t, dir, lockName, unfinished)
+	c, err := ClaimDir(t.Context(), dir, "a", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveStart(t.Context(), dir, true); err == nil {
+		t.Error("removed while another start has the directory")
+	}
+	if err := errors.Join(c.Abandon(), c.Vacate(), c.Lock.Release()); err != nil {
+		t.Error(err)
+	}
+	if left := listed(t, dir); len(left) > 0 {
+		t.Errorf("after a start that fails there are %v", left)
+	}
+	for _, tt := range []struct {
+		what   string
+		itself bool
+		there  []string
+		left   []string
+	}{
+		{"the default directory", true, []string{lockName, unfinished}, nil},
+		{"one that was given", false, []string{lockName, unfinished}, []string{"data"}},
+		{"one with keys", true, []string{lockName, "pki/ca.key"}, []string{"data", "data/pki", "data/pki/ca.key"}},
+		{"somebody else's", true, []string{"notes"}, []string{"data", "data/notes"}},
+		{"a cluster's", true, []string{lockName, unfinished, settingsName}, []string{"data", "data/" + unfinished, "data/" + lockName, "data/" + settingsName}},
+		{"none", true, nil, nil},
+	} {
+		parent := t.TempDir()
+		dir := filepath.Join(parent, "data")
+		files(t, dir, tt.there...)
+		if err := RemoveStart(t.Context(), dir, tt.itself); err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if diff := cmp.Diff(tt.left, listed(t, parent)); diff != "" {
+			t.Errorf("%s: left is\n%s", tt.what, diff)
+		}
+	}
+}
+
 // A start that fails takes away what it made, and nothing else.
 func TestAbandon(t *testing.T) {
 	for what, before := range map[string][]string{

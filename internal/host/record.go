@@ -201,8 +201,12 @@ func (r Registry) Put(rec Record) error {
 	return err
 }
 
-// Delete removes a record. The registry's folders go with the last one's lock.
+// Delete removes a record, and what a Put of it has left that was killed. The
+// registry's folders go with the last one's lock.
 func (r Registry) Delete(name string) error {
+	if err := sharedfile.RemoveUnfinished(r.path(name)); err != nil {
+		return err
+	}
 	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

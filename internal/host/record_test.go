@@ -32,6 +32,21 @@ func TestRecordsComeAndGo(t *testing.T) {
 	clusters.Wait()
 }
 
+// A record whose writer was killed goes with the next one.
+func TestRecordThatWasNotFinished(t *testing.T) {
+	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
+	if err := r.Put(Record{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	files(t, r.Folder(), ".a.json.coracle-7")
+	if err := r.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if left := listed(t, filepath.Dir(r.root)); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
 // What is done to a cluster is never done to the data of another one.
 func TestRecordKnowsItsOwnData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
