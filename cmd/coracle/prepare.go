@@ -57,6 +57,9 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	if err != nil {
 		return nil, err
 	}
+	if rec.Running() { // another up has started it meanwhile
+		return nil, &host.BusyError{Cluster: rec.Name, PID: rec.PID}
+	}
 	if err := refuseOwned(f.told.Name); err != nil {
 		return nil, err
 	}

@@ -137,19 +137,12 @@ func up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	registry := host.NewRegistry(host.Root)
-	rec, err := f.found(registry)
+	p, rec, err := f.claim(ctx, registry)
 	if err != nil {
 		return err
 	}
-	if rec.Running() {
+	if p == nil {
 		return f.alreadyUp(ctx, registry, rec)
-	}
-	var p *prepared
-	if err := registry.Locked(ctx, func() (err error) {
-		p, err = f.prepare(ctx, registry)
-		return err
-	}); err != nil {
-		return err
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
 	if err = failedStart(p.makeReady()); err == nil {
@@ -165,6 +158,38 @@ func up(ctx context.Context, f *upFlags) error {
 	}
 	return err
 }
+
+// claim prepares the cluster, or returns the record of one that runs. While
+// another command starts or ends the cluster it is waited for, no longer than
+// --timeout.
+func (f *upFlags) claim(ctx context.Context, registry host.Registry) (p *prepared, running host.Record, err error) {
+	deadline := time.Now().Add(f.timeout)
+	for told := false; ; told = true {
+		rec, err := f.found(registry)
+		if err != nil || rec.Running() {
+			return nil, rec, err
+		}
+		err = registry.Locked(ctx, func() (err error) {
+			p, err = f.prepare(ctx, registry)
+			return err
+		})
+		var busy *host.BusyError
+		if !errors.As(err, &busy) || time.Now().After(deadline) {
+			return p, rec, err
+		}
+		if !told {
+			fmt.Printf("Process %d is starting or ending cluster %s; waiting for it.\n", busy.PID, busy.Cluster)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, rec, ctx.Err()
+		case <-time.After(claimAgain):
+		}
+	}
+}
+
+// claimAgain is how often a cluster is looked at that another command has.
+const claimAgain = 100 * time.Millisecond
 
 // startError is why a cluster ended before it was ready. One that never was
 // before leaves nothing behind then.
