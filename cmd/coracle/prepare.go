@@ -280,7 +280,7 @@ func complete(s *host.Settings, all []host.Record) error {
 
 // possible reports why this machine cannot run such a cluster now.
 func (f *upFlags) possible(s host.Settings) error {
-	if err := host.Preflight(s.Nodes > 0); err != nil {
+	if err := errors.Join(host.CheckNames(s), host.Preflight(s.Nodes > 0)); err != nil {
 		return err
 	}
 	if err := cluster.Check(clusterOptions(s)); err != nil {

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Preflight checks that this machine can carry a cluster with a node. Each
@@ -90,4 +93,24 @@ func RuntimeAnswers(endpoint string) error {
 		return fmt.Errorf("no runtime answers: %w", err)
 	}
 	return conn.Close()
+}
+
+// CheckNames reports paths, and a name of the node, with which a cluster could
+// be started and would never work.
+func CheckNames(s Settings) error {
+	for _, path := range []struct{ flag, value string }{{"data-dir", s.DataDir}, {"bundle", s.Bundle}, {"kubeconfig", s.Kubeconfig}} {
+		if !utf8.ValidString(path.value) {
+			return fmt.Errorf("--%s=%q: the path is not UTF-8, and the cluster's settings, which are JSON, could not name it: choose another", path.flag, path.value)
+		}
+	}
+	if s.Nodes == 0 {
+		return nil
+	}
+	if s.ContainerRuntimeEndpoint == "" && strings.ContainsAny(s.DataDir, `:,\`) {
+		return fmt.Errorf(`--data-dir=%s: no container could start there, for the options of an overlay file system cannot name a directory with a colon, comma or backslash: choose another`, s.DataDir)
+	}
+	if problems := validation.IsDNS1123Subdomain(s.NodeName); len(problems) > 0 {
+		return fmt.Errorf("the node would be called %s after this host, which no node can be (%s): give --node-name", s.NodeName, problems[0])
+	}
+	return nil
 }
