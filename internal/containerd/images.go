@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -65,10 +67,14 @@ func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path str
 
 // ImportImage loads the images of an archive (an OCI layout or `docker save`,
 // as a tar file) under the names it gives them. They are pinned: image garbage
-// collection spares them, for there is no registry to get them from again.
+// collection spares them, for there is no registry to get them from again. The
+// import ends with this process, however that ends.
 func (r *Runtime) ImportImage(ctx context.Context, path string) error {
+	runtime.LockOSThread() // whose end is what the kernel goes by
+	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, r.program("ctr"), "--address", r.socket(), "--namespace", Namespace,
 		"images", "import", "--local", "--snapshotter", "overlayfs", "--label", "io.cri-containerd.pinned=pinned", path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("importing image archive %s: %w: %s", path, err, strings.TrimSpace(string(output)))
 	}

@@ -121,8 +121,12 @@ func processes(match func(pid int) bool) ([]int, error) {
 	return pids, nil
 }
 
-// unmountBelow detaches every mount at or below dir, the deepest first.
+// unmountBelow detaches every mount at or below dir, the deepest first, or
+// where a link leads that is in its place.
 func unmountBelow(dir string) error {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err

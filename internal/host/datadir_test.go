@@ -347,3 +347,42 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 		t.Errorf("what was mounted is now\n%s", diff)
 	}
 }
+
+// Volumes are unmounted where the kubelet has them: also where its directory
+// was moved, with a link in its place, and where it was told to.
+func TestUnmountsWhereTheKubeletIs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	for what, arrange := range map[string]func(dir, elsewhere string) error{
+		"a link": func(dir, elsewhere string) error {
+			link := filepath.Join(dir, "kubelet")
+			return errors.Join(os.RemoveAll(link), os.Symlink(elsewhere, link))
+		},
+		"root-dir": func(dir, elsewhere string) error {
+			s := keptSettings(dir)
+			s.KubeletArgs = []string{"root-dir=" + elsewhere}
+			return s.Write()
+		},
+	} {
+		dir, elsewhere := filepath.Join(t.TempDir(), "data"), t.TempDir()
+		clusterIn(t, dir, "a")
+		point, foreign := filepath.Join(elsewhere, "pods/uid/volumes/secret"), filepath.Join(elsewhere, "disk")
+		files(t, elsewhere, "pods/uid/volumes/secret/", "disk/")
+		if err := arrange(dir, elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{point, foreign} {
+			if err := unix.Mount("none", at, "tmpfs", 0, ""); err != nil {
+				t.Skipf("cannot mount here: %v", err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+		}
+		if err := UnmountOwn(dir, dir+"-run"); err != nil {
+			t.Error(err)
+		}
+		if left, err := mountsBelow(elsewhere); err != nil || !slices.Equal(left, []string{foreign}) {
+			t.Errorf("%s: mounted are %v, %v", what, left, err)
+		}
+	}
+}

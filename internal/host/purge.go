@@ -169,15 +169,34 @@ func ForeignMounts(dataDir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(mounts, func(m string) bool { return ownMount(dataDir, m) }), nil
+	own := ownPlaces(dataDir)
+	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) }), nil
 }
 
-// ownMount reports whether a mount below a data directory is one that the
-// kubelet makes for volumes or containerd for containers.
-func ownMount(dataDir, point string) bool {
-	return slices.ContainsFunc([]string{"kubelet/pods", "kubelet/plugins", "containerd/root"}, func(below string) bool {
-		return strings.HasPrefix(point, filepath.Join(dataDir, below)+"/")
-	})
+// ownPlaces are the directories below which the kubelet mounts volumes and
+// containerd what containers have: in the data directory, where a link there
+// leads, or where the kubelet was told to have them.
+func ownPlaces(dataDir string) []string {
+	kubelet := filepath.Join(dataDir, "kubelet")
+	if s, err := ReadSettings(dataDir); err == nil {
+		for _, argument := range s.KubeletArgs {
+			if name, dir, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "="); name == "root-dir" {
+				kubelet = dir
+			}
+		}
+	}
+	places := []string{filepath.Join(kubelet, "pods"), filepath.Join(kubelet, "plugins"), filepath.Join(dataDir, "containerd", "root")}
+	for _, place := range places {
+		if real, err := filepath.EvalSymlinks(place); err == nil && real != place {
+			places = append(places, real)
+		}
+	}
+	return places
+}
+
+// below reports whether a path is below one of several directories.
+func below(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path, dir+"/") })
 }
 
 func mountedError(points []string) error {
@@ -193,17 +212,18 @@ func RefuseForeignMounts(dataDir string) error {
 	return errors.Join(err, mountedError(foreign))
 }
 
-// UnmountOwn unmounts what Coracle mounted below a cluster's data directory and
-// everything below its run directory, the deepest first.
+// UnmountOwn unmounts what Coracle mounted for a cluster with that data directory
+// and everything below its run directory, the deepest first.
 func UnmountOwn(dataDir, runDir string) error {
 	points, err := mountPoints()
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
+	own := append(ownPlaces(dataDir), runDir)
 	var errs []error
 	for _, m := range points {
-		if !ownMount(dataDir, m) && !strings.HasPrefix(m, runDir+"/") {
+		if !below(m, own) {
 			continue
 		}
 		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
