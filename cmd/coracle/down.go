@@ -77,7 +77,7 @@ func removeStart(ctx context.Context, registry host.Registry, name string) error
 }
 
 func down(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {
-	if err := errors.Join(rec.CheckOwn(), host.RefuseForeignMounts(rec.DataDir)); err != nil {
+	if err := errors.Join(rec.CheckOwn(), rec.RefuseService("disable --now"), host.RefuseForeignMounts(rec.DataDir)); err != nil {
 		return err
 	}
 	if err := agreed(rec, yes); err != nil {

@@ -171,6 +171,9 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 		}
 	}
 	p.settings, p.record = settings, recordOf(settings, rec)
+	if f.foreground {
+		p.record.Unit = host.ServiceUnit()
+	}
 	p.record.Made = p.claim.Made
 	if rec.DataDir == p.claim.Dir {
 		p.record.Made = append(rec.Directories(), p.claim.Made...)

@@ -20,6 +20,9 @@ func stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := rec.RefuseService("stop"); err != nil {
+				return err
+			}
 			lock, err := stopAndLock(cmd.Context(), rec)
 			if err != nil {
 				return err

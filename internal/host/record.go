@@ -37,6 +37,7 @@ type Record struct {
 	Served        bool      `json:"served,omitzero"`      // the API server has answered, so that there are objects
 	PID           int       `json:"pid"`                  // of the process, 0 when none
 	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
+	Unit          string    `json:"unit,omitzero"`        // of systemd, which runs it
 	Server        string    `json:"server"`               // URL of the API server
 	NFTable       string    `json:"nftTable"`             // nftables table of the proxy
 	CgroupRoot    string    `json:"cgroupRoot"`           // below which the pods' cgroups are

@@ -1,0 +1,55 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+)
+
+// ServiceUnit is the name of the systemd unit whose main process this is; "" if
+// it is none.
+func ServiceUnit() string {
+	notifies := os.Getenv("NOTIFY_SOCKET") != ""
+	if started := os.Getenv("INVOCATION_ID") != "" && os.Getppid() == 1; !notifies && !started {
+		return ""
+	}
+	return ownUnit()
+}
+
+// ownUnit is the unit whose control group this process is in, as its commands
+// are; "" if it is in none.
+func ownUnit() string {
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	return unitOf(string(groups))
+}
+
+// unitOf finds the unit in the control groups of a process: in that of systemd's
+// own hierarchy, or the only one (cgroups(7)).
+func unitOf(groups string) string {
+	for line := range strings.Lines(groups) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
+		if len(parts) != 3 || parts[1] != "" && parts[1] != "name=systemd" {
+			continue
+		}
+		for group := parts[2]; group != "/" && group != "."; group = path.Dir(group) {
+			if unit := path.Base(group); strings.HasSuffix(unit, ".service") {
+				return unit
+			}
+		}
+	}
+	return ""
+}
+
+// RefuseService is an error while systemd runs the cluster, for it would start
+// again what others end. verb is the command of systemctl's that does what is
+// wanted. A unit's own commands may.
+func (rec Record) RefuseService(verb string) error {
+	if rec.Unit == "" || !rec.Running() || ownUnit() == rec.Unit {
+		return nil
+	}
+	return fmt.Errorf("systemd runs cluster %s as %s and would start it again: end it with systemctl %s %s", rec.Name, rec.Unit, verb, rec.Unit)
+}
