@@ -232,7 +232,7 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	files(t, outside, "precious")
 	dir := t.TempDir()
 	clusterIn(t, dir, "a")
-	files(t, dir, "notes", "etcd/backup.db", "pki/policy.yaml", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/.notes", "registries/docker.io/hosts.toml", "lost+found/", "kubelet.d/x")
+	files(t, dir, "notes", "etcd/backup.db", "pki/policy.yaml", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/.notes", "registries/docker.io/hosts.toml", "lost+found/", "kubelet.d/x", "coracle.log.mine")
 	for _, link := range []string{"kubelet/pods/uid/volumes/out", "containerd/out", "etcd/member/out"} {
 		if err := os.Symlink(outside, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -248,11 +248,11 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"etcd", "kubelet.d", "logs", "lost+found", "notes", "pki", "registries"}
+	want := []string{"coracle.log.mine", "etcd", "kubelet.d", "logs", "lost+found", "notes", "pki", "registries"}
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Errorf("said to be left is\n%s", diff)
 	}
-	want = []string{"etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/.notes", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
+	want = []string{"coracle.log.mine", "etcd", "etcd/backup.db", "kubelet.d", "kubelet.d/x", "logs", "lost+found", "notes", "pki", "pki/.notes", "pki/company-vpn.key", "pki/oidc-issuer.crt", "pki/policy.yaml", "registries", "registries/docker.io", "registries/docker.io/hosts.toml"}
 	if diff := cmp.Diff(want, listed(t, dir)); diff != "" {
 		t.Errorf("left is\n%s", diff)
 	}

@@ -24,7 +24,7 @@ import (
 // is in it.
 func manifest() []string {
 	all := []string{
-		"coracle.log", "coracle.log.*",
+		"coracle.log", "coracle.log.[1-9]",
 		"kubelet/", "containerd/", "logs/", "node/",
 		"cni/conf/", "cni/leases/",
 		"etcd/member/", "etcd/etcd.sock", "etcd/*.invalid",

@@ -181,6 +181,10 @@ func configureAndRemove(t *testing.T) {
 	if err := writeFile(n.confFile(), []byte("{}")); err != nil {
 		t.Error(err)
 	}
+	killed := filepath.Join(n.config.CNIConfDir, "."+filepath.Base(n.confFile())+".coracle-1") // while it wrote
+	if err := os.WriteFile(killed, nil, 0o600); err != nil {
+		t.Error(err)
+	}
 	for range 2 {
 		if err := n.Remove(); err != nil {
 			t.Error(err)
@@ -200,5 +204,8 @@ func configureAndRemove(t *testing.T) {
 	}
 	if _, err := os.Stat(n.config.LeaseDir); err == nil {
 		t.Error("leases left")
+	}
+	if left, err := os.ReadDir(n.config.CNIConfDir); err != nil || len(left) > 0 {
+		t.Errorf("configuration left: %v, %v", left, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // Remove takes away the configuration, the leases, the CNI library's notes on
@@ -15,6 +16,9 @@ import (
 // interfaces on it, and the nftables table. It may be repeated. The kernel
 // settings stay: others on the machine may rely on them by now.
 func (n *Network) Remove() error {
+	if err := sharedfile.RemoveUnfinished(n.confFile()); err != nil {
+		return err
+	}
 	if err := os.Remove(n.confFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
