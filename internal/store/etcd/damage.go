@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -24,6 +25,16 @@ import (
 
 // ErrDamaged says that trying again is in vain.
 var ErrDamaged = errors.New("damaged")
+
+// damage says that a file does not hold what was written to it, and how to mend
+// that. A file that the machine could not read, as for want of memory or of open
+// files, may be whole, and is worth another try.
+func damage(what, path string, err error, mend string) error {
+	if number := syscall.Errno(0); errors.As(err, &number) {
+		return fmt.Errorf("cannot read the etcd %s %s: %w", what, path, err)
+	}
+	return fmt.Errorf("the etcd %s %s is %w (%w): %s", what, path, ErrDamaged, err, mend)
+}
 
 // lockPatience is how long a database may be held by a process that ends.
 const lockPatience = 5 * time.Second
@@ -43,7 +54,7 @@ func checkFiles(c Config) error {
 // none.
 func checkDatabase(path string) (applied uint64, err error) {
 	damaged := func(err error) error {
-		return fmt.Errorf("the etcd database %s is %w (%w): restore it from a copy, or choose another data directory", path, ErrDamaged, err)
+		return damage("database", path, err, "restore it from a copy, or choose another data directory")
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -113,7 +124,7 @@ func logFiles(folder string) ([]string, error) {
 // from their leader what a loss of power took.
 func checkLog(folder string, applied uint64, single bool) error {
 	damaged := func(path string, err error) error {
-		return fmt.Errorf("the etcd log %s is %w (%w): restore it from a copy together with the database, make a new data directory of the database alone (etcdutl snapshot restore --skip-hash-check), or choose another one", path, ErrDamaged, err)
+		return damage("log", path, err, "restore it from a copy together with the database, make a new data directory of the database alone (etcdutl snapshot restore --skip-hash-check), or choose another one")
 	}
 	names, err := logFiles(folder)
 	if err != nil {

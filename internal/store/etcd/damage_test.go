@@ -3,10 +3,12 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -69,6 +71,25 @@ func TestDamageIsNamed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What cannot be read now may be whole: it is no damage, which nobody tries to
+// start again over.
+func TestWhatCannotBeReadIsNoDamage(t *testing.T) {
+	for _, name := range []string{"member/snap/db", "member/wal/0000000000000000-0000000000000000.wal"} {
+		dir := used(t)
+		path := filepath.Join(dir, name)
+		if err := os.Rename(path, path+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, path); err != nil { // to itself
+			t.Fatal(err)
+		}
+		_, err := Embed(t.Context(), Config{Dir: dir})
+		if !errors.Is(err, syscall.ELOOP) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
