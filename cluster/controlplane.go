@@ -40,7 +40,8 @@ type controlPlane struct {
 	manager   *component.ControllerManager
 	scheduler *component.Scheduler
 	group     *supervise.Group
-	servers   servers // the instances of the API server
+	servers   servers         // the instances of the API server
+	served    <-chan struct{} // closed once there is none any more; nil before the first
 	events    *events
 	ready     chan struct{}
 
@@ -294,7 +295,13 @@ func (p *controlPlane) run(ctx context.Context, beside func(context.Context)) er
 	}
 	beside(ctx)
 	p.group.Go(ctx, "pki", p.keys.Run)
-	s, err := p.openStore(ctx, cancel)
+	// Requests that the API server finishes still need the store.
+	stored, endStore := context.WithCancel(context.WithoutCancel(ctx))
+	defer endStore()
+	s, err := p.openStore(ctx, stored, func(err error) {
+		cancel(err)
+		endStore()
+	})
 	if err == nil {
 		err = p.start(ctx, s)
 	}
@@ -306,6 +313,10 @@ func (p *controlPlane) run(ctx context.Context, beside func(context.Context)) er
 		p.waitBriefly(ctx)
 		return lost
 	}
+	if p.served != nil {
+		<-p.served
+	}
+	endStore()
 	p.group.Wait()
 	if closer, ok := s.(io.Closer); ok {
 		_ = closer.Close() // what it would tell nobody waits for any more
@@ -336,17 +347,18 @@ func (p *controlPlane) waitBriefly(ctx context.Context) {
 	}
 }
 
-// openStore opens the store and looks after it. Only an etcd inside this
+// openStore opens the store, unless ctx ends before, and looks after it until
+// stored ends. Only an etcd inside this
 // process can end the control plane: what it holds on to when it fails is
 // given back by the end of the process alone.
-func (p *controlPlane) openStore(ctx context.Context, end context.CancelCauseFunc) (store.Store, error) {
+func (p *controlPlane) openStore(ctx, stored context.Context, end func(error)) (store.Store, error) {
 	switch {
 	case len(p.api.EtcdServers) > 0:
 		external, err := p.api.Dial(p.log.Context(ctx, "etcd"))
 		if err != nil {
 			return nil, fmt.Errorf("reach etcd: %w", err)
 		}
-		p.group.Go(ctx, "etcd", external.Run)
+		p.group.Go(stored, "etcd", external.Run)
 		return external, nil
 	case p.etcd == nil:
 		return mem.New(), nil
@@ -356,7 +368,7 @@ func (p *controlPlane) openStore(ctx context.Context, end context.CancelCauseFun
 	}
 	var embedded *etcd.Embedded
 	opened := make(chan error, 1)
-	p.group.Go(ctx, "etcd", func(ctx context.Context) error {
+	p.group.Go(stored, "etcd", func(ctx context.Context) error {
 		if embedded == nil {
 			var err error
 			embedded, err = etcd.Embed(ctx, p.etcd.Config)

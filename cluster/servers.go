@@ -103,7 +103,7 @@ func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
 func (p *controlPlane) startAPIServer(ctx context.Context, s store.Store) error {
 	built := make(chan error, 1)
 	first := true
-	p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
+	p.served = p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
 		err := p.runAPIServer(ctx, s, func() {
 			first = false
 			select {
@@ -149,7 +149,10 @@ func (p *controlPlane) startAPIServer(ctx context.Context, s store.Store) error 
 
 // runAPIServer runs one instance. built is told when it is about to start.
 func (p *controlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
-	api, err := apiserver.New(ctx, p.api, s, p.keys)
+	// What admission needs lasts as long as requests are served.
+	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	api, err := apiserver.New(lasting, p.api, s, p.keys)
 	if err != nil {
 		return err
 	}

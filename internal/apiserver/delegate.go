@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -16,11 +14,7 @@ func (q *request) delegate(gv schema.GroupVersion) bool {
 	if h == nil {
 		return false
 	}
-	ctx, cancel := context.WithCancel(q.Context)
-	defer cancel()
-	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
-	defer unhook()
-	q.Context = ctx
+	defer q.endOnShutdown()()
 	if q.Info.Verb == "watch" {
 		q.seat.leave() // the other server does the work
 	}

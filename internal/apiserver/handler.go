@@ -137,6 +137,7 @@ func (q *request) serve(longRunning bool) error {
 		return err
 	}
 	if longRunning {
+		defer q.endOnShutdown()()
 		defer q.server.beginLongRunning(&q.Info)()
 	} else if sendsBody(q.http) {
 		return q.serveBody()

@@ -106,7 +106,9 @@ func (q *request) receive(held *intake.Body) error {
 		q.body.rest = q.http.Body
 		return nil
 	}
+	shutdown := *q.server.stop.Load()
 	defer cutBody(q.Context, q.wire)()
+	defer cutBody(shutdown, q.wire)()
 	most := maxBodySize + 512
 	if q.http.ContentLength > 0 {
 		most = int(q.http.ContentLength) + 1
@@ -123,7 +125,7 @@ func (q *request) receive(held *intake.Body) error {
 				return q.drop()
 			}
 			return nil
-		case err != nil && held.Cut():
+		case err != nil && (held.Cut() || shutdown.Err() != nil):
 			q.closeAfter()
 			return q.drop()
 		case err != nil && q.Context.Err() != nil:
@@ -144,8 +146,8 @@ func (q *request) receive(held *intake.Body) error {
 	return q.drop()
 }
 
-// cutBody ends the reading of the body when the request ends. stop ends
-// that, and waits for it if it has begun: nobody may use the connection's
+// cutBody ends the reading of the body when ctx ends, as with the request. stop
+// ends that, and waits for it if it has begun: nobody may use the connection's
 // writer after the request.
 func cutBody(ctx context.Context, wire http.ResponseWriter) (stop func()) {
 	control := http.NewResponseController(wire)

@@ -34,12 +34,33 @@ func (s *Server) filtered() http.Handler {
 // answer.
 const answerTime = 5 * time.Second
 
-// shutdownGrace is how long requests under way may take to finish.
-const shutdownGrace = 10 * time.Second
+// shutdownGrace is how long requests under way may take to finish. It leaves
+// time for what ends after them: a supervisor gives the control plane six seconds.
+const shutdownGrace = 4 * time.Second
+
+// endOnShutdown ends a request that takes as long as others like, and the
+// reading of its body, when the server shuts down. The function that it returns
+// is for the end of the request.
+func (q *request) endOnShutdown() (release func()) {
+	ctx, cancel := context.WithCancel(q.Context)
+	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
+	keepBody := func() {}
+	if sendsBody(q.http) {
+		keepBody = cutBody(ctx, q.wire)
+	}
+	q.Context = ctx
+	return func() {
+		unhook()
+		keepBody()
+		cancel()
+	}
+}
 
 // Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
-// then waits for the requests under way. tlsConfig gives the certificates.
-// Without a listener, only Handler is asked until ctx ends.
+// then waits for the requests under way. Those that take as long as others like
+// end at once: watches, streams, what other servers answer, and bodies that are
+// still being received. tlsConfig gives the certificates. Without a listener,
+// only Handler is asked until ctx ends.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	s.stop.Store(&ctx)
 	if listener == nil {

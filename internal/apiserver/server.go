@@ -167,7 +167,7 @@ type Server struct {
 	impersonation     *impersonation.Gate
 	reviews           *reviews.Reviewer
 	components        componentstatus.Checks
-	stop              atomic.Pointer[context.Context] // ends watches when the server shuts down
+	stop              atomic.Pointer[context.Context] // ends when the server shuts down
 	leaving           atomic.Bool                     // not ready any more
 }
 

@@ -46,8 +46,6 @@ func (q operation) watch() error {
 	}
 	ctx, cancel := context.WithTimeout(q.Context, timeout)
 	defer cancel()
-	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
-	defer unhook()
 	q.Context = ctx
 
 	var ok bool

@@ -81,7 +81,8 @@ func Main(args []string) int {
 // RunCommand is the hidden subcommand that is a process.
 const RunCommand = "run"
 
-// How long the processes may take to end. Together it is less than what
+// How long the processes may take to end. The control plane gives requests under
+// way four seconds of it. Together it is less than what
 // `coracle down` and service managers give the supervisor.
 const (
 	controlPlanePatience = 6 * time.Second

@@ -66,10 +66,16 @@ func NewGroup(o Options) *Group {
 }
 
 // Go keeps a component running until ctx ends. f blocks until its context
-// ends; any earlier return is a failure, after which f is called again.
-func (g *Group) Go(ctx context.Context, name string, f func(context.Context) error) {
+// ends; any earlier return is a failure, after which f is called again. ended is
+// closed once the component has ended for good.
+func (g *Group) Go(ctx context.Context, name string, f func(context.Context) error) (ended <-chan struct{}) {
 	m := g.join(name)
-	g.running.Go(func() { m.keep(g.options.Context(ctx, name), f) })
+	done := make(chan struct{})
+	g.running.Go(func() {
+		defer close(done)
+		m.keep(g.options.Context(ctx, name), f)
+	})
+	return done
 }
 
 // Alone runs a component that is started again by nobody, as all that a process

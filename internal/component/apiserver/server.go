@@ -171,23 +171,35 @@ func (a *Server) Run(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	defer stopAudit()
-	return supervise.Run(ctx, func(ctx context.Context) error {
-		supervise.Go(ctx, func() { supervise.Fail(ctx, a.storage.cache.Run(ctx)) })
-		supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
-		for _, file := range a.follow {
-			keep(ctx, file.flag, file.run)
-		}
-		if a.flags.Storage.CompactionInterval > 0 {
-			keep(ctx, "compaction", func(ctx context.Context) error {
-				store.Compaction(ctx, a.storage.store, a.flags.Storage.CompactionInterval)
-				return nil
-			})
-		}
-		if a.storage.encryption != nil {
-			keep(ctx, "encryption", a.storage.encryption.Run)
-		}
-		return a.serve(ctx, listener)
+	// What requests need lasts until those under way have been answered.
+	lasting, endAll := context.WithCancel(context.WithoutCancel(ctx))
+	defer endAll()
+	return supervise.Run(lasting, func(lasting context.Context) error {
+		defer endAll()
+		a.begin(lasting)
+		serving, end := context.WithCancel(lasting)
+		defer end()
+		defer context.AfterFunc(ctx, end)()
+		return a.serve(serving, listener)
 	})
+}
+
+// begin starts what works beside the requests, until ctx ends.
+func (a *Server) begin(ctx context.Context) {
+	supervise.Go(ctx, func() { supervise.Fail(ctx, a.storage.cache.Run(ctx)) })
+	supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
+	for _, file := range a.follow {
+		keep(ctx, file.flag, file.run)
+	}
+	if a.flags.Storage.CompactionInterval > 0 {
+		keep(ctx, "compaction", func(ctx context.Context) error {
+			store.Compaction(ctx, a.storage.store, a.flags.Storage.CompactionInterval)
+			return nil
+		})
+	}
+	if a.storage.encryption != nil {
+		keep(ctx, "encryption", a.storage.encryption.Run)
+	}
 }
 
 // keep keeps a part of the API server running beside the others.
