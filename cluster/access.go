@@ -20,6 +20,8 @@ type access interface {
 	// one of those that have a file of their own (apiserver.NodeKubelet). Where
 	// the clients cannot wait for the API server, the component does.
 	with(file string, run func(context.Context, client.Provider) error) func(context.Context) error
+	// address is the node's.
+	address(api *apiserver.Flags) (net.IP, error)
 	// serving is what the kubelet serves with, and whose clients it trusts.
 	serving(node string, addresses []net.IP) (certificate, authorities, error)
 }
@@ -36,6 +38,8 @@ type within struct{ plane *controlPlane }
 func (w within) with(_ string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return w.plane.servers.with(run)
 }
+
+func (within) address(api *apiserver.Flags) (net.IP, error) { return api.Advertised() }
 
 func (w within) serving(node string, addresses []net.IP) (certificate, authorities, error) {
 	keys := w.plane.keys
@@ -67,6 +71,8 @@ func (a across) with(file string, run func(context.Context, client.Provider) err
 		return run(ctx, provider)
 	}
 }
+
+func (a across) address(api *apiserver.Flags) (net.IP, error) { return api.NodeAddress(a.dir) }
 
 func (a across) serving(string, []net.IP) (certificate, authorities, error) {
 	serve, err := pki.FollowCertificate(a.file(apiserver.NodeServing), a.file(apiserver.NodeServingKey))

@@ -127,9 +127,7 @@ func Check(o Options) error {
 }
 
 // CheckAddress returns an error if the machine has no address that the API
-// server can advertise, or if the files of a node that runs apart contain another
-// address until Cluster.Run writes them again. Both may be temporary, as early at
-// boot.
+// server can advertise. It may be temporary, as early at boot.
 func CheckAddress(o Options) error {
 	settings, err := complete(o)
 	if err != nil {
@@ -139,11 +137,8 @@ func CheckAddress(o Options) error {
 	if err := p.parseArguments(); err != nil {
 		return err
 	}
-	if settings.Node == nil {
-		_, err := p.api.Advertised()
-		return err
-	}
-	return p.api.CheckNode(nodeDir(settings.DataDir))
+	_, err = p.api.Advertised()
+	return err
 }
 
 // checkBundle reports that the container runtime is not where it should be.

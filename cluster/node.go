@@ -74,7 +74,7 @@ func newNode(o *settings, group *supervise.Group, access access) (*Node, error) 
 	if err := plane.parseArguments(); err != nil {
 		return nil, err
 	}
-	address, err := plane.api.Advertised()
+	address, err := access.address(plane.api)
 	if err != nil {
 		return nil, err
 	}

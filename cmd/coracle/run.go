@@ -35,10 +35,10 @@ func runCommand() *cobra.Command {
 	var name, dataDir string
 	var first, served bool
 	cmd := &cobra.Command{Use: processes.RunCommand, Hidden: true}
-	add := func(use string, passing []error, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
+	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
 		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			r := processes.NewReporter()
-			err := asked(runKept(cmd.Context(), r, dataDir, served, passing, run))
+			err := asked(runKept(cmd.Context(), r, dataDir, served, run))
 			if err == nil {
 				return nil
 			}
@@ -53,16 +53,16 @@ func runCommand() *cobra.Command {
 		cmd.AddCommand(one)
 		return one
 	}
-	add(processes.ControlPlane, []error{apiserver.ErrNoAddress}, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+	add(processes.ControlPlane, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
 		return runControlPlane(ctx, r, o, first)
 	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
-	add(processes.Node, []error{apiserver.ErrNoAddress, apiserver.ErrOtherAddress}, runNode)
+	add(processes.Node, runNode)
 	return cmd
 }
 
 // runKept runs a part of the cluster in a data directory. One that has served
-// before waits while what is wrong with its address is an error that passes.
-func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served bool, passing []error, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
+// before waits while the machine has no network address.
+func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served bool, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
 	settings, err := host.ReadSettings(dataDir)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served 
 	o := clusterOptions(settings)
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
-		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }, passing...); err != nil {
+		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {
 			return err
 		}
 	}
@@ -84,13 +84,13 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served 
 // addressAgain is how often a machine without a network address is looked at.
 const addressAgain = time.Second
 
-// awaitAddress waits until a check ends otherwise than with an error that passes,
-// as early at boot or while a cable is out, and tells meanwhile that it does.
-// What else is wrong is for whoever needs an address to say.
-func awaitAddress(ctx context.Context, r *processes.Reporter, check func() error, passing ...error) error {
+// awaitAddress waits while a check finds no network address, as early at boot or
+// while a cable is out, and tells that it does. What else is wrong is for whoever
+// needs an address to say.
+func awaitAddress(ctx context.Context, r *processes.Reporter, check func() error) error {
 	for told := false; ; told = true {
 		err := check()
-		if !slices.ContainsFunc(passing, func(passes error) bool { return errors.Is(err, passes) }) {
+		if !errors.Is(err, apiserver.ErrNoAddress) {
 			return nil
 		}
 		if !told {

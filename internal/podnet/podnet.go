@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
@@ -56,6 +57,9 @@ func Bridge(name string) string {
 	}
 	return fmt.Sprintf(bridgePrefix+"%x", sha256.Sum256([]byte(name)))[:15]
 }
+
+// IsBridge says that an interface of this name is a cluster's bridge.
+func IsBridge(name string) bool { return strings.HasPrefix(name, bridgePrefix) }
 
 // Configure sets the node's network up for its pod CIDRs (at most one of each
 // family), to be called when they are known and again when they change. It is

@@ -6,20 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/podnet"
 )
 
 // trusted is an authority of clients.
@@ -150,7 +153,8 @@ func (f *Flags) KeepNode(keys *pki.Directory, dir, node string) error {
 	if err := keys.Publish(filepath.Join(dir, NodeAuthority)); err != nil {
 		return err
 	}
-	if _, err := keys.Issue(KubeletServing(node, []net.IP{advertised}).In(dir, strings.TrimSuffix(NodeServing, ".crt"))); err != nil {
+	addresses := append([]net.IP{advertised}, keptAddresses(dir)...)
+	if _, err := keys.Issue(KubeletServing(node, addresses).In(dir, strings.TrimSuffix(NodeServing, ".crt"))); err != nil {
 		return err
 	}
 	for file, who := range map[string]pki.Profile{NodeProxy: pki.KubeProxy(), NodeDNS: pki.DNS(), NodeKubelet: pki.Node(node)} {
@@ -159,7 +163,7 @@ func (f *Flags) KeepNode(keys *pki.Directory, dir, node string) error {
 			return err
 		}
 		if err := (pki.Kubeconfig{
-			Cluster: "coracle", Server: f.serverURL(advertised), User: who.CommonName,
+			Cluster: "coracle", Server: f.serverURL(net.IPv4(127, 0, 0, 1)), User: who.CommonName, // whatever other addresses come and go
 			Authority: keys.Cluster(), Identity: identity, AuthorityFile: NodeAuthority,
 		}).Write(filepath.Join(dir, file)); err != nil {
 			return err
@@ -168,34 +172,39 @@ func (f *Flags) KeepNode(keys *pki.Directory, dir, node string) error {
 	return nil
 }
 
-// ErrOtherAddress says that a node's files lead to an address that the machine
-// had before; the API server writes them anew when it starts.
-var ErrOtherAddress = errors.New("the node's files are for another address of this machine")
-
-// CheckNode reports that the files of a node in dir, as KeepNode writes them, do
-// not lead to this server's address, or that it has none.
-func (f *Flags) CheckNode(dir string) error {
+// NodeAddress is the address of this machine's node, whose files are in dir. It is
+// the advertised one, unless another interface has come since the control plane
+// was started: then it is the one that the kubelet's certificate is for.
+func (f *Flags) NodeAddress(dir string) (net.IP, error) {
 	advertised, err := f.Advertised()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	config, err := clientcmd.LoadFromFile(filepath.Join(dir, NodeKubelet))
-	if err != nil {
-		return err
+	kept := keptAddresses(dir)
+	if len(kept) == 0 || slices.ContainsFunc(kept, advertised.Equal) {
+		return advertised, nil
 	}
-	for _, cluster := range config.Clusters {
-		if want := f.serverURL(advertised); cluster.Server != want {
-			return fmt.Errorf("%w (%s, now %s)", ErrOtherAddress, cluster.Server, want)
-		}
-	}
-	return nil
+	return kept[0], nil
 }
 
-// serverURL is where members of the cluster on this machine reach the server.
-func (f *Flags) serverURL(advertised net.IP) string {
-	address := f.BindAddress
-	if address == nil || address.IsUnspecified() {
-		address = advertised
+// keptAddresses are those that the kubelet's certificate in dir is for, as far as
+// this machine has them still: a node that runs may be known by one of them.
+func keptAddresses(dir string) []net.IP {
+	certificates, err := certutil.CertsFromFile(filepath.Join(dir, NodeServing))
+	if err != nil {
+		return nil // there is none yet
+	}
+	return slices.DeleteFunc(certificates[0].IPAddresses, func(ip net.IP) bool {
+		a, _ := netip.AddrFromSlice(ip)
+		return !a.IsGlobalUnicast() || !ofThisMachine(a.Unmap())
+	})
+}
+
+// serverURL is where members of the cluster on this machine reach the server: at
+// the one address that it listens at, or else at the given one.
+func (f *Flags) serverURL(address net.IP) string {
+	if f.BindAddress != nil && !f.BindAddress.IsUnspecified() {
+		address = f.BindAddress
 	}
 	return "https://" + net.JoinHostPort(address.String(), strconv.Itoa(f.SecurePort))
 }
@@ -206,7 +215,8 @@ func KubeletServing(node string, ips []net.IP) pki.Profile {
 }
 
 // addresses are those under which the server is reached: the first of each
-// Service range and the advertised one.
+// Service range, the advertised one, and the one that it listens at if that is
+// only one.
 func (f *Flags) addresses() ([]net.IP, error) {
 	ranges, err := f.ServiceRanges()
 	if err != nil {
@@ -224,7 +234,11 @@ func (f *Flags) addresses() ([]net.IP, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(ips, advertised), nil
+	ips = append(ips, advertised)
+	if !f.BindAddress.IsUnspecified() {
+		ips = append(ips, f.BindAddress)
+	}
+	return ips, nil
 }
 
 // external is the host and port in URLs that are meant for others, as that of
@@ -255,18 +269,39 @@ func (f *Flags) Advertised() (net.IP, error) {
 	if ip, err := utilnet.ResolveBindAddress(f.BindAddress); err == nil {
 		return ip, nil
 	}
-	// a machine without a default route: any address that is not loopback
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range addresses {
-		if ipNet, ok := a.(*net.IPNet); ok && ipNet.IP.IsGlobalUnicast() {
-			return ipNet.IP, nil
-		}
+	// a machine without a default route
+	ip, err := anyAddress()
+	if ip != nil || err != nil {
+		return ip, err
 	}
 	if f.AdvertiseLoopback {
 		return net.IPv4(127, 0, 0, 1), nil
 	}
 	return nil, ErrNoAddress
+}
+
+// anyAddress is an address of this machine that is not loopback, or nil. That of
+// a cluster's bridge is the last choice: it goes with the cluster.
+func anyAddress() (net.IP, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, bridges := range []bool{false, true} {
+		for _, i := range interfaces {
+			if podnet.IsBridge(i.Name) != bridges {
+				continue
+			}
+			addresses, err := i.Addrs()
+			if err != nil {
+				continue // it has just gone
+			}
+			for _, a := range addresses {
+				if ipNet, ok := a.(*net.IPNet); ok && ipNet.IP.IsGlobalUnicast() {
+					return ipNet.IP, nil
+				}
+			}
+		}
+	}
+	return nil, nil
 }
