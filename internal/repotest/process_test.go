@@ -22,7 +22,7 @@ var processWide = regexp.MustCompile(`\b(` + strings.Join([]string{
 // limits, and perhaps several clusters.
 func TestTheLibraryLeavesItsProcessAlone(t *testing.T) {
 	allowed := map[string]string{
-		"internal/component/process.go": "for processes that are an API server alone, which call it themselves",
+		"internal/component/apiserver/process.go": "for processes that are an API server alone, which call it themselves",
 		"internal/logging/logging.go":   "likewise",
 		"internal/memory/guard.go":      "reads the limit",
 	}
