@@ -82,8 +82,12 @@ func New(s store.Store, rs []*resource.Resource) *Cache {
 // Synced is closed once the first fill is complete.
 func (c *Cache) Synced() <-chan struct{} { return c.synced }
 
-// Kind returns the part of the cache for r (by storage path), or nil.
-func (c *Cache) Kind(r *resource.Resource) *Kind { return c.byPath()[r.StoragePath] }
+// Kind returns the part of the cache for r, or nil.
+func (c *Cache) Kind(r *resource.Resource) *Kind { return c.At(r.StoragePath) }
+
+// At returns the part of the cache that is stored at a path
+// (resource.StoragePath), or nil.
+func (c *Cache) At(storagePath string) *Kind { return c.byPath()[storagePath] }
 
 // Kinds returns every kind, in no order.
 func (c *Cache) Kinds() []*Kind { return slices.Collect(maps.Values(c.byPath())) }

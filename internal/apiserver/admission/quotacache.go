@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -16,7 +15,7 @@ import (
 type CacheQuotas struct{ Cache *watchcache.Cache }
 
 func (c CacheQuotas) kind() *watchcache.Kind {
-	return c.Cache.Kind(&resource.Resource{StoragePath: objects.ResourceQuotas})
+	return c.Cache.At(objects.ResourceQuotas)
 }
 
 // Update implements QuotaUpdater.

@@ -160,7 +160,7 @@ func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
 	defer cancel()
-	if s.kind = s.Cache.Kind(&resource.Resource{StoragePath: objects.APIServices}); s.kind == nil {
+	if s.kind = s.Cache.At(objects.APIServices); s.kind == nil {
 		return errors.New("apiservices are not among the resources")
 	}
 	s.starting = true

@@ -31,7 +31,7 @@ func (s *Server) watchServices(ctx context.Context) {
 }
 
 func (s *Server) follow(ctx context.Context, path string, nameOf func(resource.Object) string) {
-	kind := s.Cache.Kind(&resource.Resource{StoragePath: path})
+	kind := s.Cache.At(path)
 	if kind == nil {
 		return
 	}

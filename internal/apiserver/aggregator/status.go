@@ -13,7 +13,6 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
-	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -87,7 +86,7 @@ func (*Server) Describe(out chan<- *prometheus.Desc) { out <- unavailableService
 
 // Collect implements prometheus.Collector: which APIServices are unavailable.
 func (s *Server) Collect(out chan<- prometheus.Metric) {
-	kind := s.Cache.Kind(&resource.Resource{StoragePath: objects.APIServices})
+	kind := s.Cache.At(objects.APIServices)
 	if kind == nil {
 		return
 	}

@@ -23,7 +23,7 @@ type CacheWriter struct {
 }
 
 func (w CacheWriter) kind(storagePath string) (*watchcache.Kind, *resource.Resource, error) {
-	k := w.Cache.Kind(&resource.Resource{StoragePath: storagePath})
+	k := w.Cache.At(storagePath)
 	if k == nil {
 		return nil, nil, fmt.Errorf("nothing is stored under %s", storagePath)
 	}

@@ -126,7 +126,7 @@ func (s *Server) Run(ctx context.Context, routes Routes, managers Managers, read
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
 	defer cancel()
-	kind := s.Cache.Kind(&resource.Resource{StoragePath: definitionsPath})
+	kind := s.Cache.At(definitionsPath)
 	if kind == nil {
 		return errors.New("customresourcedefinitions are not among the resources")
 	}

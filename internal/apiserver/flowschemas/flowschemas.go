@@ -59,8 +59,8 @@ func (w *Watcher) Tell() {
 // Run looks at all FlowSchemas whenever one of them or a priority level
 // changes, until ctx ends. The cache must be synced.
 func (w *Watcher) Run(ctx context.Context) error {
-	schemas := w.Cache.Kind(&resource.Resource{StoragePath: objects.FlowSchemas})
-	levels := w.Cache.Kind(&resource.Resource{StoragePath: objects.PriorityLevels})
+	schemas := w.Cache.At(objects.FlowSchemas)
+	levels := w.Cache.At(objects.PriorityLevels)
 	if schemas == nil || levels == nil {
 		return errors.New("flow schemas and priority levels are not among the resources")
 	}

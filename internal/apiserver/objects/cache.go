@@ -12,7 +12,7 @@ type Cache struct{ *watchcache.Cache }
 
 // Kind implements Source.
 func (c Cache) Kind(storagePath string) Kind {
-	k := c.Cache.Kind(&resource.Resource{StoragePath: storagePath})
+	k := c.Cache.At(storagePath)
 	if k == nil {
 		return nil
 	}
