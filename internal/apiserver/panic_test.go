@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditpolicy "k8s.io/apiserver/pkg/audit/policy"
@@ -95,7 +96,8 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	counts := metrics.NewAPIServer(nil)
 	fair := fairness.New(fairness.Config{Seats: 20, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: counts.Fairness})
 	s := apiservertest.Start(t, func(c *apiserver.Config) {
-		c.Admission, c.Services, c.Metrics, c.Fairness = p, p, counts, fair
+		c.Admission, c.Metrics, c.Fairness = p, counts, fair
+		c.Lifecycles = map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: p}
 		c.Audit = audit.New(p, auditpolicy.NewFakePolicyRuleEvaluator(auditapi.LevelMetadata, nil))
 		c.Handlers = map[string]http.Handler{
 			"/half": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -21,12 +21,10 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	admissionregistration "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -84,8 +82,8 @@ type Config struct {
 	// Connect answers the subresources that reach into nodes and pods (log,
 	// exec, attach, portforward, proxy); nil says that there are none.
 	Connect Connector
-	// Services allocates cluster IPs and node ports; nil leaves them unset.
-	Services registry.Lifecycle
+	// Lifecycles take part in the writes of resources.
+	Lifecycles map[schema.GroupResource]registry.Lifecycle
 
 	// Handlers answer paths outside the API by their longest prefix that ends
 	// in a slash, or the whole path: OpenAPI, token keys. Version, health and
@@ -216,7 +214,7 @@ func New(c Config) (*Server, error) {
 	s.stop.Store(&background)
 	s.registry = registry.New(registry.Config{
 		Resources: c.Resources, Cache: c.Cache, Authorizer: c.Authorizer, Admission: c.Admission, Managers: c.Managers,
-		Services: c.Services, Webhooks: webhookKinds(c), Features: c.Features, Clock: c.Clock, Metrics: c.Metrics.Admission,
+		Lifecycles: c.Lifecycles, Features: c.Features, Clock: c.Clock, Metrics: c.Metrics.Admission,
 	})
 	s.reviews = &reviews.Reviewer{Tokens: c.Tokens, Audiences: c.Audiences, Authorizer: c.Authorizer, Rules: c.Rules}
 	s.components = componentstatus.NewChecks(s.checkStore, c.Components)
@@ -224,16 +222,6 @@ func New(c Config) (*Server, error) {
 	s.discovery = discovery.New(c.Resources)
 	s.impersonation = impersonation.NewGate(c.Authorizer, c.Features.Enabled("ConstrainedImpersonation"))
 	return s, nil
-}
-
-// webhookKinds are the kinds that make admission ask users' webhooks.
-func webhookKinds(c Config) (kinds []*watchcache.Kind) {
-	for _, r := range c.Resources {
-		if r.Group == admissionregistration.GroupName && strings.HasSuffix(r.Plural, "webhookconfigurations") {
-			kinds = append(kinds, c.Cache.Kind(r))
-		}
-	}
-	return kinds
 }
 
 // Handler answers requests without a listener.

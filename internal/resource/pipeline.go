@@ -14,6 +14,12 @@ import (
 // set its name, namespace, uid and creationTimestamp.
 func BeforeCreate(r *Resource, req *Request, obj Object) field.ErrorList {
 	r.PrepareForCreate(req, obj)
+	return ValidateCreate(r, req, obj)
+}
+
+// ValidateCreate says why obj, which PrepareForCreate has seen, cannot be
+// created.
+func ValidateCreate(r *Resource, req *Request, obj Object) field.ErrorList {
 	if errs := r.Validate(req, obj); len(errs) > 0 {
 		return errs
 	}
@@ -23,30 +29,47 @@ func BeforeCreate(r *Resource, req *Request, obj Object) field.ErrorList {
 // BeforeUpdate makes obj what is stored when it replaces old, or says why it
 // cannot. The caller has defaulted and converted it and run admission; obj
 // has old's name, namespace and managed fields.
-//
-// Faults of the metadata are reported once by each layer that looks at them,
-// as clients know it from upstream.
 func BeforeUpdate(r *Resource, req *Request, obj, old Object) field.ErrorList {
-	return beforeUpdate(r, req, obj, old, r.PrepareForUpdate, r.ValidateUpdate)
+	return BeforeSubresourceUpdate(r, nil, req, obj, old)
 }
 
 // BeforeSubresourceUpdate is BeforeUpdate for a write to one of the object's
-// subresources (one that has a PrepareForUpdate).
+// subresources; without a PrepareForUpdate, as with nil, the rules are those
+// of the object.
 func BeforeSubresourceUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) field.ErrorList {
-	return beforeUpdate(r, req, obj, old, s.PrepareForUpdate, s.ValidateUpdate)
+	PrepareUpdate(r, s, req, obj, old)
+	return ValidateUpdate(r, s, req, obj, old)
 }
 
-func beforeUpdate(
-	r *Resource, req *Request, obj, old Object,
-	prepare func(*Request, Object, Object), validate func(*Request, Object, Object) field.ErrorList,
-) field.ErrorList {
+// PrepareUpdate is the part of BeforeSubresourceUpdate that changes obj.
+func PrepareUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) {
+	prepare := r.PrepareForUpdate
+	if s.updatesObject() {
+		prepare = s.PrepareForUpdate
+	}
 	obj.SetGeneration(old.GetGeneration())
 	prepare(req, obj, old)
 	keepSystemMetadata(obj, old)
+}
+
+// ValidateUpdate says why obj, which PrepareUpdate has seen, cannot replace
+// old.
+//
+// Faults of the metadata are reported once by each layer that looks at them,
+// as clients know it from upstream.
+func ValidateUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) field.ErrorList {
+	validate := r.ValidateUpdate
+	if s.updatesObject() {
+		validate = s.ValidateUpdate
+	}
 	errs := ValidateMetadata(obj, r.Namespaced, NameIsPathSegment)
 	errs = append(errs, ValidateMetadataUpdate(obj, old)...)
 	return append(errs, validate(req, obj, old)...)
 }
+
+// updatesObject says that the object itself is exchanged, by rules of the
+// subresource's own.
+func (s *Subresource) updatesObject() bool { return s != nil && s.PrepareForUpdate != nil }
 
 // keepSystemMetadata takes from old what only the server writes.
 func keepSystemMetadata(obj, old Object) {

@@ -51,7 +51,7 @@ func (q *Request) AdmissionContext() context.Context {
 
 // callsWebhooks says that users have webhooks for admission.
 func (g *Registry) callsWebhooks() bool {
-	for _, kind := range g.Webhooks {
+	for _, kind := range g.webhooks {
 		if kind.Snapshot().Len() > 0 {
 			return true
 		}

@@ -118,15 +118,16 @@ func (c creation) storeNamed(q *Request, obj resource.Object) (*watchcache.Entry
 	r := q.Endpoint.Resource
 	obj.SetUID(uuid.NewUUID())
 	obj.SetCreationTimestamp(metav1.Time{Time: time.Unix(q.Now.Unix(), 0)})
-	finish, err := c.begin(q, obj, c.gate.dryRun)
+	rules := q.rules()
+	r.PrepareForCreate(rules, obj)
+	finish, err := q.beginCreate(obj, c.gate.dryRun)
 	if err != nil {
 		return nil, err
 	}
 	stored := false
 	defer func() { finish(stored) }()
 
-	rules := q.rules()
-	if errs := resource.BeforeCreate(r, rules, obj); len(errs) > 0 {
+	if errs := resource.ValidateCreate(r, rules, obj); len(errs) > 0 {
 		return nil, faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	for _, w := range r.Warnings(rules, obj, nil) {

@@ -16,34 +16,24 @@ type Lifecycle interface {
 	AfterDelete(ctx context.Context, obj resource.Object)
 }
 
-// lifecycle returns what takes part in the writes of a resource; nil for nothing.
-func (g *Registry) lifecycle(r *resource.Resource) Lifecycle {
-	if r.Group == "" && r.Plural == "services" {
-		return g.Services
-	}
-	return nil
-}
-
 func nothing(bool) {}
 
-func (c creation) begin(q *Request, obj resource.Object, dryRun bool) (func(bool), error) {
-	if l := q.Registry.lifecycle(q.Endpoint.Resource); l != nil {
-		q.Endpoint.Resource.PrepareForCreate(q.rules(), obj)
+func (q *Request) beginCreate(obj resource.Object, dryRun bool) (finish func(stored bool), err error) {
+	if l := q.Endpoint.lifecycle; l != nil {
 		return l.BeginCreate(q.Context, obj, dryRun)
 	}
 	return nothing, nil
 }
 
-func (u *update) begin(q *Request, obj, old resource.Object, dryRun bool) (func(bool), error) {
-	if l := q.Registry.lifecycle(q.Endpoint.Resource); l != nil {
-		q.Endpoint.Resource.PrepareForUpdate(q.rules(), obj, old)
+func (q *Request) beginUpdate(obj, old resource.Object, dryRun bool) (finish func(stored bool), err error) {
+	if l := q.Endpoint.lifecycle; l != nil && q.Subresource == nil {
 		return l.BeginUpdate(q.Context, obj, old, dryRun)
 	}
 	return nothing, nil
 }
 
 func (q *Request) afterDelete(obj resource.Object) {
-	if l := q.Registry.lifecycle(q.Endpoint.Resource); l != nil {
+	if l := q.Endpoint.lifecycle; l != nil {
 		l.AfterDelete(context.WithoutCancel(q.Context), obj)
 	}
 }

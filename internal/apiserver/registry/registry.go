@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -44,10 +46,8 @@ type Config struct {
 	Admission admission.Interface
 	// Managers tracks the ownership of fields; nil keeps what is stored.
 	Managers FieldManagers
-	// Services allocates cluster IPs and node ports; nil leaves them unset.
-	Services Lifecycle
-	// Webhooks are the kinds that make admission ask others.
-	Webhooks []*watchcache.Kind
+	// Lifecycles take part in the writes of resources.
+	Lifecycles map[schema.GroupResource]Lifecycle
 	// Features are what the rules of kinds may use; nil is the defaults.
 	Features *feature.Set
 	Clock    clock.PassiveClock
@@ -62,13 +62,20 @@ type Registry struct {
 	slots  codec.Slots
 	routes atomic.Pointer[Routes]
 	change sync.Mutex // serializes the writers of routes
+	// webhooks are the kinds that make admission ask others.
+	webhooks []*watchcache.Kind
 }
 
 // New makes a registry of the configuration's resources. It serves when the
 // cache is running.
 func New(c Config) *Registry {
 	g := &Registry{Config: c}
-	g.routes.Store(newRoutes(c.Resources, c.Cache, &g.slots))
+	g.routes.Store((&Routes{}).replaced(g, c.Resources))
+	for _, path := range []string{objects.MutatingWebhooks, objects.ValidatingWebhooks} {
+		if kind := c.Cache.At(path); kind != nil {
+			g.webhooks = append(g.webhooks, kind)
+		}
+	}
 	return g
 }
 
@@ -80,7 +87,7 @@ func (g *Registry) Routes() *Routes { return g.routes.Load() }
 func (g *Registry) SetResources(rs []*resource.Resource) {
 	g.change.Lock()
 	defer g.change.Unlock()
-	g.routes.Store(g.routes.Load().replaced(rs, g.Cache, &g.slots))
+	g.routes.Store(g.routes.Load().replaced(g, rs))
 }
 
 // Request is one call upon an endpoint. It is for one goroutine.

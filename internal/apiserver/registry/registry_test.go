@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -323,5 +325,58 @@ func TestScale(t *testing.T) {
 	}
 	if _, err := request.PatchScale(p); !apierrors.IsInvalid(err) {
 		t.Errorf("scaled below zero: %v", err)
+	}
+}
+
+// order notes when an object's rules and what takes part in its lifecycle see it.
+type order struct {
+	seen   []string
+	stored []bool
+}
+
+func (o *order) BeginCreate(context.Context, resource.Object, bool) (func(bool), error) {
+	o.seen = append(o.seen, "begin")
+	return func(stored bool) { o.stored = append(o.stored, stored) }, nil
+}
+
+func (o *order) BeginUpdate(ctx context.Context, obj, _ resource.Object, dryRun bool) (func(bool), error) {
+	return o.BeginCreate(ctx, obj, dryRun)
+}
+
+func (o *order) AfterDelete(context.Context, resource.Object) { o.seen = append(o.seen, "deleted") }
+
+// A resource's rules prepare an object once, before its lifecycle begins, and
+// check what that made of it.
+func TestLifecycle(t *testing.T) {
+	o := &order{}
+	g := registrytest.Start(t, func(c *registry.Config) {
+		r := c.Resources[slices.IndexFunc(c.Resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
+		c.Lifecycles = map[schema.GroupResource]registry.Lifecycle{r.GroupResource(): o}
+		prepare, validate, prepareUpdate := r.PrepareForCreate, r.Validate, r.PrepareForUpdate
+		r.PrepareForCreate = func(q *resource.Request, obj resource.Object) {
+			o.seen = append(o.seen, "prepare")
+			prepare(q, obj)
+		}
+		r.PrepareForUpdate = func(q *resource.Request, obj, old resource.Object) {
+			o.seen = append(o.seen, "prepare")
+			prepareUpdate(q, obj, old)
+		}
+		r.Validate = func(q *resource.Request, obj resource.Object) field.ErrorList {
+			o.seen = append(o.seen, "validate")
+			return validate(q, obj)
+		}
+	})
+	made := create(t, g, "", "configmaps", configMap("x", nil))
+	change := made.DeepCopy()
+	change.Data = map[string]string{"a": "1"}
+	if _, _, err := g.Request(t, "update", "", "configmaps", "default", "x").Update(&metav1.UpdateOptions{}, func() (resource.Object, error) { return change, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.Request(t, "delete", "", "configmaps", "default", "x").Delete(&metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"prepare", "begin", "validate", "prepare", "begin", "deleted"}
+	if !slices.Equal(o.seen, want) || !slices.Equal(o.stored, []bool{true, true}) {
+		t.Errorf("%q, stored %v", o.seen, o.stored)
 	}
 }

@@ -16,7 +16,9 @@ type Endpoint struct {
 	Version  *resource.Version
 	Kind     *watchcache.Kind // nil for virtual resources
 	Codec    *codec.Version
-	fields   knownFields // of the version's struct; nil for custom resources
+
+	fields    knownFields // of the version's struct; nil for custom resources
+	lifecycle Lifecycle   // nil for nothing
 }
 
 // GVK is the kind of the objects that clients exchange.
@@ -44,13 +46,9 @@ type Routes struct {
 	kinds    map[schema.GroupVersionKind]*Endpoint
 }
 
-func newRoutes(rs []*resource.Resource, cache *watchcache.Cache, slots *codec.Slots) *Routes {
-	return (&Routes{}).replaced(rs, cache, slots)
-}
-
 // replaced returns routes to other resources. Endpoints of resources that
 // stay are kept, with the encodings that entries hold for them.
-func (t *Routes) replaced(rs []*resource.Resource, cache *watchcache.Cache, slots *codec.Slots) *Routes {
+func (t *Routes) replaced(g *Registry, rs []*resource.Resource) *Routes {
 	next := &Routes{
 		versions: map[schema.GroupVersion]map[string]*Endpoint{},
 		kinds:    map[schema.GroupVersionKind]*Endpoint{},
@@ -63,9 +61,12 @@ func (t *Routes) replaced(rs []*resource.Resource, cache *watchcache.Cache, slot
 			}
 			e := t.Find(v.GroupVersion, r.Plural)
 			if e == nil || e.Resource != r {
-				e = &Endpoint{Resource: r, Version: v, Codec: codec.NewVersion(r, v, slots), fields: outerFields(v.New())}
+				e = &Endpoint{
+					Resource: r, Version: v, Codec: codec.NewVersion(r, v, &g.slots),
+					fields: outerFields(v.New()), lifecycle: g.Lifecycles[r.GroupResource()],
+				}
 				if !r.Virtual {
-					e.Kind = cache.Kind(r)
+					e.Kind = g.Cache.Kind(r)
 				}
 			}
 			if next.versions[v.GroupVersion] == nil {

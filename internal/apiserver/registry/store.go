@@ -143,12 +143,10 @@ func (u *update) prepare(q *Request, obj resource.Object, current *watchcache.En
 		return nothing, err
 	}
 	q.dedupOwnerReferences(obj, duplicateOwnersAdmitted)
-	if q.Subresource == nil {
-		if finish, err = u.begin(q, obj, old, dryRun); err != nil {
-			return nothing, err
-		}
-	} else {
-		finish = nothing
+	rules := q.rules()
+	resource.PrepareUpdate(r, q.Subresource, rules, obj, old)
+	if finish, err = q.beginUpdate(obj, old, dryRun); err != nil {
+		return nothing, err
 	}
 	checked := false
 	defer func() { // after a panic, too
@@ -156,22 +154,16 @@ func (u *update) prepare(q *Request, obj resource.Object, current *watchcache.En
 			finish(false)
 		}
 	}()
-	if err := u.check(q, g, r, obj, old); err != nil {
+	if err := u.check(q, g, rules, obj, old); err != nil {
 		return nothing, err
 	}
 	checked = true
 	return finish, nil
 }
 
-func (u *update) check(q *Request, g *Gate, r *resource.Resource, obj, old resource.Object) error {
-	rules := q.rules()
-	var errs field.ErrorList
-	if q.Subresource != nil && q.Subresource.PrepareForUpdate != nil {
-		errs = resource.BeforeSubresourceUpdate(r, q.Subresource, rules, obj, old)
-	} else {
-		errs = resource.BeforeUpdate(r, rules, obj, old)
-	}
-	if len(errs) > 0 {
+func (u *update) check(q *Request, g *Gate, rules *resource.Request, obj, old resource.Object) error {
+	r := q.Endpoint.Resource
+	if errs := resource.ValidateUpdate(r, q.Subresource, rules, obj, old); len(errs) > 0 {
 		return faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	if q.Subresource == nil {

@@ -12,32 +12,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // start runs an API server with an allocator of the given ranges.
 func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...string) *apiservertest.Server {
 	t.Helper()
 	return apiservertest.StartOn(t, on, func(c *apiserver.Config) {
-		kind := func(plural string) *watchcache.Kind {
-			for _, r := range c.Resources {
-				if r.Plural == plural {
-					return c.Cache.Kind(r)
-				}
-			}
-			return nil
-		}
 		config := services.Config{
 			NodePorts: ports, Store: on, Clock: clock.RealClock{},
-			Services: kind("services"), Addresses: kind("ipaddresses"), Ranges: kind("servicecidrs"),
+			Services: c.Cache.At("services/specs"), Addresses: c.Cache.At("ipaddresses"), Ranges: c.Cache.At("servicecidrs"),
 		}
 		for _, cidr := range cidrs {
 			config.CIDRs = append(config.CIDRs, netip.MustParsePrefix(cidr))
@@ -46,7 +39,7 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Services = allocator
+		c.Lifecycles = map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: allocator}
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/memory"
@@ -224,7 +225,7 @@ func (a *Server) newServer() (err error) {
 		Audiences: a.identity.audiences, ServiceAccountTokens: a.identity.issuer,
 		Authorizer: a.identity.authorizer, Rules: a.identity.authorizer, Audit: auditor, Admission: a.admission,
 		Managers: a.extensions.managers, Handlers: handlers, Aggregated: a.extensions.aggregated,
-		Services: a.services, Connect: connector, Components: f.Components,
+		Lifecycles: map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: a.services}, Connect: connector, Components: f.Components,
 		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight),
 		RequestTimeout: f.RequestTimeout, MinRequestTimeout: time.Duration(f.Requests.MinTimeout) * time.Second,
 		MaxStreamsPerConnection: f.Requests.MaxStreams, GoawayChance: f.GoawayChance,
