@@ -210,22 +210,10 @@ func (q operation) delete() error {
 	if !gone && options.OrphanDependents != nil && !*options.OrphanDependents { //nolint:staticcheck // older clients use it
 		code = http.StatusAccepted
 	}
-	if gone && !returnsDeleted[q.Endpoint.Resource.GroupResource()] {
+	if gone && !q.Endpoint.Resource.ReturnDeletedObject {
 		return out.plain().object(code, deletedStatus(q.Endpoint.GroupResource(), e))
 	}
 	return out.entry(code, e)
-}
-
-// returnsDeleted lists the resources whose deletion is answered with the
-// object; others are answered with a Status.
-var returnsDeleted = map[schema.GroupResource]bool{
-	{Resource: "pods"}:                   true,
-	{Resource: "podtemplates"}:           true,
-	{Resource: "services"}:               true,
-	{Resource: "serviceaccounts"}:        true,
-	{Resource: "persistentvolumes"}:      true,
-	{Resource: "persistentvolumeclaims"}: true,
-	{Resource: "resourcequotas"}:         true,
 }
 
 func deletedStatus(gr schema.GroupResource, e *watchcache.Entry) *metav1.Status {

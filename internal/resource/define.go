@@ -37,6 +37,7 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		AllowCreateOnUpdate:      d.AllowCreateOnUpdate,
 		AllowUnconditionalUpdate: !d.ForbidUnconditionalUpdate,
 		DefaultPropagation:       d.DefaultPropagation,
+		ReturnDeletedObject:      d.ReturnDeletedObject,
 		Columns:                  d.Columns,
 		Fields:                   d.Fields,
 		Indexed:                  d.Indexed,
@@ -64,11 +65,7 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 	r.Validate = func(req *Request, obj Object) field.ErrorList { return validate(req, obj.(T)) }
 	r.ValidateUpdate = d.updateValidator(validate)
 	r.Warnings = d.warnings
-	if d.GracePeriod != nil {
-		r.GracePeriod = func(obj Object, options *metav1.DeleteOptions) int64 {
-			return d.GracePeriod(obj.(T), options)
-		}
-	}
+	d.defineDeletion(r)
 	d.defineTable(r)
 	d.defineSelection(r)
 
@@ -79,6 +76,20 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		r.Subresources = append(r.Subresources, d.statusSubresource())
 	}
 	return r
+}
+
+func (d *Definition[S, T]) defineDeletion(r *Resource) {
+	if d.GracePeriod != nil {
+		r.GracePeriod = func(obj Object, options *metav1.DeleteOptions) int64 { return d.GracePeriod(obj.(T), options) }
+	}
+	if d.BeforeDelete != nil {
+		r.BeforeDelete = func(obj Object, options *metav1.DeleteOptions, now time.Time) (Deletion, bool) {
+			return d.BeforeDelete(obj.(T), options, now)
+		}
+	}
+	if d.HasFinalizers != nil {
+		r.HasFinalizers = func(obj Object) bool { return d.HasFinalizers(obj.(T)) }
+	}
 }
 
 func (d *Definition[S, T]) defineSelection(r *Resource) {

@@ -73,6 +73,9 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	ForbidUnconditionalUpdate bool
 	DefaultPropagation        metav1.DeletionPropagation // "" is Background
 	GracePeriod               func(obj T, options *metav1.DeleteOptions) int64
+	BeforeDelete              func(obj T, options *metav1.DeleteOptions, now time.Time) (d Deletion, decided bool)
+	HasFinalizers             func(obj T) bool
+	ReturnDeletedObject       bool
 
 	Columns []metav1.TableColumnDefinition   // nil: Name and Created At
 	Row     func(obj T, now time.Time) []any // nil: name and age

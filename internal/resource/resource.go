@@ -104,6 +104,14 @@ type Resource struct {
 	// GracePeriod returns how many seconds a deletion waits by default; nil
 	// means that the kind has no graceful deletion.
 	GracePeriod func(obj Object, options *metav1.DeleteOptions) int64
+	// BeforeDelete decides about a deletion, of which obj is a copy that it may
+	// change; not decided, or nil, leaves it to the rules of all kinds.
+	BeforeDelete func(obj Object, options *metav1.DeleteOptions, now time.Time) (d Deletion, decided bool)
+	// HasFinalizers says that a deleted object waits for more than the
+	// finalizers of its metadata; nil is never.
+	HasFinalizers func(obj Object) bool
+	// ReturnDeletedObject answers a deletion with the object in place of a Status.
+	ReturnDeletedObject bool
 
 	// Columns are the columns of a Table; Row renders one object's cells, in
 	// the order of Columns.

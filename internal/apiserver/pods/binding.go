@@ -50,7 +50,7 @@ func Bind(q *registry.Request, binding *corev1.Binding, options *metav1.CreateOp
 		if !ok {
 			return nil, fmt.Errorf("%T is not a pod", current)
 		}
-		return bound(old, binding, registry.Seconds(q.Now))
+		return bound(old, binding, resource.Seconds(q.Now))
 	})
 	return err
 }

@@ -113,7 +113,7 @@ func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteO
 			next := current.DeepCopyObject().(*corev1.Pod)
 			podutil.SetCondition(&next.Status, corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: next.Generation,
-				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: registry.Seconds(q.Now),
+				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: resource.Seconds(q.Now),
 			})
 			return next, nil
 		})
@@ -232,13 +232,13 @@ func disrupted(budget *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.T
 	if next.Status.DisruptionsAllowed == 0 {
 		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
 			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
-			ObservedGeneration: next.Status.ObservedGeneration, LastTransitionTime: registry.Seconds(now),
+			ObservedGeneration: next.Status.ObservedGeneration, LastTransitionTime: resource.Seconds(now),
 		})
 	}
 	if next.Status.DisruptedPods == nil {
 		next.Status.DisruptedPods = map[string]metav1.Time{}
 	}
-	next.Status.DisruptedPods[pod.Name] = registry.Seconds(now)
+	next.Status.DisruptedPods[pod.Name] = resource.Seconds(now)
 	return next, nil
 }
 

@@ -83,19 +83,19 @@ func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.
 	if err := g.admitDeletion(current.Object, current.Name); err != nil {
 		return nil, false, err
 	}
-	decision := beforeDelete(q.Endpoint.Resource, current.Object, options, q.Now)
+	decision := resource.BeforeDelete(q.Endpoint.Resource, current.Object, options, q.Now)
 	switch {
-	case decision.action == leave:
+	case decision.Action == resource.LeaveAsIs:
 		return current, false, nil
-	case g.dryRun && decision.obj != nil:
-		return Unstored(decision.obj), decision.action == deleteNow, nil
+	case g.dryRun && decision.Object != nil:
+		return Unstored(decision.Object), decision.Action == resource.DeleteNow, nil
 	case g.dryRun:
 		return current, true, nil
-	case decision.action == mark:
-		e, err := q.Endpoint.Kind.Update(q.Context, decision.obj, current)
+	case decision.Action == resource.MarkObject:
+		e, err := q.Endpoint.Kind.Update(q.Context, decision.Object, current)
 		return e, false, q.writeError(err, "delete")
 	}
-	last, err := q.Endpoint.Kind.Delete(q.Context, current, decision.obj)
+	last, err := q.Endpoint.Kind.Delete(q.Context, current, decision.Object)
 	if err != nil {
 		if errors.Is(err, store.ErrConflict) {
 			return nil, false, errRetry

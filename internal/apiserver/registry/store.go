@@ -185,7 +185,7 @@ func (u *update) write(q *Request, obj resource.Object, current *watchcache.Entr
 	if err != nil {
 		return nil, err
 	}
-	if shouldDeleteDuringUpdate(obj, current.Object) {
+	if resource.DeletesDuringUpdate(q.Endpoint.Resource, obj, current.Object) {
 		if dryRun {
 			return Unstored(obj), nil
 		}

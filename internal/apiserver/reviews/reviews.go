@@ -52,7 +52,7 @@ func (v *Reviewer) answer(q *registry.Request, obj resource.Object) error {
 		return v.token(q.Context, r)
 	case *authenticationv1.SelfSubjectReview:
 		r.Status.UserInfo = userInfo(q.User)
-		r.CreationTimestamp = registry.Seconds(q.Now)
+		r.CreationTimestamp = resource.Seconds(q.Now)
 		return nil
 	case *authorizationv1.SubjectAccessReview:
 		return v.subjectAccess(q.Context, r)

@@ -2,8 +2,11 @@ package apiextensions
 
 import (
 	"slices"
+	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -34,7 +37,28 @@ func CustomResourceDefinitions() *resource.Resource {
 		},
 		ValidateStatus: validateStatus,
 		Warnings:       warnings,
+		BeforeDelete:   beforeDelete,
 	})
+}
+
+// beforeDelete marks a definition as going away. It goes when all its objects
+// have.
+func beforeDelete(c *apiextensionsv1.CustomResourceDefinition, _ *metav1.DeleteOptions, now time.Time) (d resource.Deletion, decided bool) {
+	if c.DeletionTimestamp != nil {
+		return d, false
+	}
+	resource.MarkAsDeleting(c, now)
+	if !apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		c.Finalizers = append(c.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	apihelpers.SetCRDCondition(c, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:               apiextensionsv1.Terminating,
+		Status:             apiextensionsv1.ConditionTrue,
+		Reason:             "InstanceDeletionPending",
+		Message:            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+		LastTransitionTime: resource.Seconds(now),
+	})
+	return resource.Deletion{Action: resource.MarkObject, Object: c}, true
 }
 
 // statusFields are the parts of a status that belong to features which can be

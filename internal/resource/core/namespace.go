@@ -30,8 +30,10 @@ func Namespaces() *resource.Resource {
 		PrepareForUpdate: func(_ *resource.Request, n, old *corev1.Namespace) {
 			n.Spec.Finalizers = old.Spec.Finalizers
 		},
-		Validate:     validateNamespace,
-		ValidateName: validation.ValidateNamespaceName,
+		Validate:      validateNamespace,
+		ValidateName:  validation.ValidateNamespaceName,
+		BeforeDelete:  beforeNamespaceDelete,
+		HasFinalizers: func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Status", "string", "The status of the namespace"),
@@ -104,4 +106,23 @@ func validateNamespaceStatus(_ *resource.Request, n, _ *corev1.Namespace) field.
 			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
 	}
 	return nil
+}
+
+// beforeNamespaceDelete marks a namespace as terminating. It goes when its
+// content is gone and the namespace controller has finalized it.
+func beforeNamespaceDelete(n *corev1.Namespace, options *metav1.DeleteOptions, now time.Time) (d resource.Deletion, decided bool) {
+	marked := n.DeletionTimestamp != nil
+	if !marked {
+		at := resource.Seconds(now)
+		n.DeletionTimestamp = &at
+		n.Status.Phase = corev1.NamespaceTerminating
+		n.Finalizers = resource.DeletionFinalizers(n, options, metav1.DeletePropagationBackground)
+	}
+	switch waits := len(n.Spec.Finalizers) > 0 || len(n.Finalizers) > 0; {
+	case !waits:
+		return resource.Deletion{Action: resource.DeleteNow, Object: n}, true
+	case marked:
+		return resource.Deletion{Action: resource.LeaveAsIs}, true
+	}
+	return resource.Deletion{Action: resource.MarkObject, Object: n}, true
 }

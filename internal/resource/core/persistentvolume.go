@@ -17,13 +17,14 @@ import (
 // PersistentVolumes is the resource persistentvolumes.
 func PersistentVolumes() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.PersistentVolume, *corev1.PersistentVolume]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "PersistentVolume",
-		Plural:       "persistentvolumes",
-		ShortNames:   []string{"pv"},
-		Cluster:      true,
-		Default:      defaultPersistentVolume,
-		CopyStatus:   func(v, from *corev1.PersistentVolume) { v.Status = from.Status },
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "PersistentVolume",
+		Plural:              "persistentvolumes",
+		ReturnDeletedObject: true,
+		ShortNames:          []string{"pv"},
+		Cluster:             true,
+		Default:             defaultPersistentVolume,
+		CopyStatus:          func(v, from *corev1.PersistentVolume) { v.Status = from.Status },
 		PrepareForCreate: func(r *resource.Request, v *corev1.PersistentVolume) {
 			now := metav1.NewTime(r.Now)
 			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}

@@ -20,12 +20,13 @@ import (
 // PersistentVolumeClaims is the resource persistentvolumeclaims.
 func PersistentVolumeClaims() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "PersistentVolumeClaim",
-		Plural:       "persistentvolumeclaims",
-		ShortNames:   []string{"pvc"},
-		Default:      defaultPersistentVolumeClaim,
-		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "PersistentVolumeClaim",
+		Plural:              "persistentvolumeclaims",
+		ReturnDeletedObject: true,
+		ShortNames:          []string{"pvc"},
+		Default:             defaultPersistentVolumeClaim,
+		CopyStatus:          func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
 		PrepareForCreate: func(r *resource.Request, c *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 			dropDistantDataSource(r.Features, &c.Spec, nil)

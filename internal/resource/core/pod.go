@@ -20,15 +20,16 @@ import (
 // Pods is the resource pods.
 func Pods() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Pod, *corev1.Pod]{
-		GroupVersion:     corev1.SchemeGroupVersion,
-		Kind:             "Pod",
-		Plural:           "pods",
-		ShortNames:       []string{"po"},
-		Categories:       []string{"all"},
-		Default:          defaultPod,
-		Spec:             func(p *corev1.Pod) any { return &p.Spec },
-		CopyStatus:       func(p, from *corev1.Pod) { p.Status = from.Status },
-		PrepareForCreate: preparePod,
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Pod",
+		Plural:              "pods",
+		ReturnDeletedObject: true,
+		ShortNames:          []string{"po"},
+		Categories:          []string{"all"},
+		Default:             defaultPod,
+		Spec:                func(p *corev1.Pod) any { return &p.Spec },
+		CopyStatus:          func(p, from *corev1.Pod) { p.Status = from.Status },
+		PrepareForCreate:    preparePod,
 		PrepareForUpdate: func(r *resource.Request, p, old *corev1.Pod) {
 			feature.Drop(r.Features, podFields, &p.Spec, &old.Spec)
 		},

@@ -15,11 +15,12 @@ import (
 // PodTemplates is the resource podtemplates.
 func PodTemplates() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.PodTemplate, *corev1.PodTemplate]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "PodTemplate",
-		Plural:       "podtemplates",
-		Default:      func(t *corev1.PodTemplate) { DefaultPodTemplateSpec(&t.Template) },
-		Spec:         func(t *corev1.PodTemplate) any { return &t.Template },
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "PodTemplate",
+		Plural:              "podtemplates",
+		ReturnDeletedObject: true,
+		Default:             func(t *corev1.PodTemplate) { DefaultPodTemplateSpec(&t.Template) },
+		Spec:                func(t *corev1.PodTemplate) any { return &t.Template },
 		PrepareForCreate: func(r *resource.Request, t *corev1.PodTemplate) {
 			DropDisabledPodTemplateFields(r.Features, &t.Template, nil)
 		},

@@ -17,10 +17,11 @@ import (
 // ResourceQuotas is the resource resourcequotas.
 func ResourceQuotas() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ResourceQuota, *corev1.ResourceQuota]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "ResourceQuota",
-		Plural:       "resourcequotas",
-		ShortNames:   []string{"quota"},
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "ResourceQuota",
+		Plural:              "resourcequotas",
+		ReturnDeletedObject: true,
+		ShortNames:          []string{"quota"},
 		Default: func(q *corev1.ResourceQuota) {
 			roundResources(q.Spec.Hard)
 			roundResources(q.Status.Hard)

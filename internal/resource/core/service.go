@@ -25,6 +25,7 @@ func Services() *resource.Resource {
 		GroupVersion:         corev1.SchemeGroupVersion,
 		Kind:                 "Service",
 		Plural:               "services",
+		ReturnDeletedObject:  true,
 		ShortNames:           []string{"svc"},
 		Categories:           []string{"all"},
 		StoragePath:          "services/specs",

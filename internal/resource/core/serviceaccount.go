@@ -15,10 +15,11 @@ const MountableSecretsAnnotation = "kubernetes.io/enforce-mountable-secrets"
 // ServiceAccounts is the resource serviceaccounts.
 func ServiceAccounts() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ServiceAccount, *corev1.ServiceAccount]{
-		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "ServiceAccount",
-		Plural:       "serviceaccounts",
-		ShortNames:   []string{"sa"},
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "ServiceAccount",
+		Plural:              "serviceaccounts",
+		ReturnDeletedObject: true,
+		ShortNames:          []string{"sa"},
 		PrepareForCreate: func(_ *resource.Request, a *corev1.ServiceAccount) {
 			a.Secrets = namesAlone(a.Secrets)
 		},

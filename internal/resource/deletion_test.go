@@ -1,4 +1,4 @@
-package registry
+package resource
 
 import (
 	"math"
@@ -7,14 +7,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // The longest grace period is a long time to go, not one that is over; it can
 // be shortened as any other.
 func TestLongestGracePeriod(t *testing.T) {
-	r := &resource.Resource{GracePeriod: func(resource.Object, *metav1.DeleteOptions) int64 { return math.MaxInt64 }}
+	r := &Resource{GracePeriod: func(Object, *metav1.DeleteOptions) int64 { return math.MaxInt64 }}
 	pod, now := &v1.Pod{}, time.Unix(1_800_000_000, 0)
 	applyGrace(r, pod, &metav1.DeleteOptions{}, now)
 	if pod.DeletionTimestamp.Before(new(metav1.NewTime(now.AddDate(200, 0, 0)))) {
