@@ -102,7 +102,7 @@ func inScope(r *resource.Resource, info *apirequest.RequestInfo) bool {
 	switch {
 	case r.Namespaced:
 		return info.Namespace != "" || namespaceOptional(info)
-	case r.Group == "" && r.Plural == "namespaces":
+	case r.IsNamespace:
 		return info.Namespace == "" || info.Namespace == info.Name
 	}
 	return info.Namespace == ""

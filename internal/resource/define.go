@@ -29,8 +29,10 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		ShortNames:               d.ShortNames,
 		Categories:               d.Categories,
 		Namespaced:               !d.Cluster,
+		IsNamespace:              d.IsNamespace,
 		Verbs:                    d.Verbs,
 		StoragePath:              d.StoragePath,
+		StoredAsJSON:             d.StoredAsJSON,
 		TTL:                      d.TTL,
 		ValidateName:             d.ValidateName,
 		ForbidDelete:             d.ForbidDelete,
@@ -157,16 +159,6 @@ func OtherVersion[V any, P ObjectPointer[V], H any, HP ObjectPointer[H]](
 	return v
 }
 
-// plainFinalizers are the groups whose kinds take finalizers without domain.
-var plainFinalizers = map[string]bool{
-	"admissionregistration.k8s.io": true,
-	"apiextensions.k8s.io":         true,
-	"apiregistration.k8s.io":       true,
-	"coordination.k8s.io":          true,
-	"node.k8s.io":                  true,
-	"policy":                       true,
-}
-
 func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {
 	obj := T(new(S))
 	obj.GetObjectKind().SetGroupVersionKind(kind)
@@ -206,7 +198,7 @@ func (d *Definition[S, T]) raiseGeneration(obj, old T) {
 func (d *Definition[S, T]) validator(namespaced bool, name func(string, bool) []string) func(*Request, T) field.ErrorList {
 	return func(r *Request, obj T) field.ErrorList {
 		validateMetadata := ValidateNamedMetadata
-		if plainFinalizers[d.GroupVersion.Group] {
+		if d.UnqualifiedFinalizers {
 			validateMetadata = ValidateMetadata
 		}
 		errs := validateMetadata(obj, namespaced, name)
@@ -236,7 +228,7 @@ func (d *Definition[S, T]) updateValidator(validate func(*Request, T) field.Erro
 
 func (d *Definition[S, T]) validateMetadataUpdate(obj, old T) field.ErrorList {
 	errs := ValidateMetadataUpdate(obj, old)
-	if !plainFinalizers[d.GroupVersion.Group] {
+	if !d.UnqualifiedFinalizers {
 		errs = append(errs, validateFinalizerDomains(obj)...)
 	}
 	return errs

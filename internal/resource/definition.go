@@ -25,8 +25,10 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	Singular     string // "" is the lower-cased kind
 	ShortNames   []string
 	Categories   []string
-	Cluster      bool   // not namespaced
+	Cluster      bool // not namespaced
+	IsNamespace  bool
 	StoragePath  string // "" is Plural
+	StoredAsJSON bool
 	TTL          time.Duration
 	Verbs        []string // nil: all of them
 
@@ -67,6 +69,8 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	MetadataUpdateUnchecked bool
 	Warnings                func(r *Request, obj, old T) []string
 	ValidateName            func(name string, prefix bool) []string // nil: DNS subdomain
+	// UnqualifiedFinalizers lets finalizers be without a domain.
+	UnqualifiedFinalizers bool
 
 	ForbidDelete              func(name string) string
 	AllowCreateOnUpdate       bool

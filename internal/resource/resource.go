@@ -63,11 +63,17 @@ type Resource struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
-	Verbs      []string  // in discovery's order
-	Versions   []Version // preferred first; the hub is the one with Hub set
+	// IsNamespace says that the objects are the namespaces of others: a path
+	// names one as that of what is below it.
+	IsNamespace bool
+	Verbs       []string  // in discovery's order
+	Versions    []Version // preferred first; the hub is the one with Hub set
 
 	// StoragePath is the place below /registry/ ("pods", "services/specs").
 	StoragePath string
+	// StoredAsJSON keeps objects as JSON although they have a protobuf form, as
+	// upstream does where servers were extensions of the API at first.
+	StoredAsJSON bool
 	// StorageVersion is the version that is written, if the hub is not.
 	StorageVersion schema.GroupVersion
 	// ToStored turns an object that is to be written, which may be of any

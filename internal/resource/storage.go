@@ -24,24 +24,17 @@ import (
 // second. Both carry the version they were written in.
 const protobufPrefix = "k8s\x00"
 
-// storedAsJSON lists the built-in groups that upstream keeps as JSON, because
-// their servers were extensions of the API before they became part of it.
-var storedAsJSON = map[string]bool{
-	"apiextensions.k8s.io":   true,
-	"apiregistration.k8s.io": true,
-}
-
 // envelopeOverhead is room for the tags and lengths around the object: four
 // tags and lengths in runtime.Unknown, two in its TypeMeta.
 const envelopeOverhead = 48
 
 var errNoObject = errors.New("stored value is empty")
 
-// EncodeStored returns the bytes that storage keeps for a hub object, the
+// EncodeStored returns the bytes that storage keeps for a hub object of r, the
 // same that upstream keeps. They never contain a resourceVersion: the store's
 // revision is the one truth about it. obj is not changed; one that has a
 // resourceVersion is copied first, so hot paths clear it before.
-func EncodeStored(obj Object) ([]byte, error) {
+func EncodeStored(r *Resource, obj Object) ([]byte, error) {
 	if obj.GetResourceVersion() != "" {
 		obj = obj.DeepCopyObject().(Object)
 		obj.SetResourceVersion("")
@@ -54,16 +47,22 @@ func EncodeStored(obj Object) ([]byte, error) {
 		return nil, fmt.Errorf("encode %T %s for storage: apiVersion or kind is not set", obj, obj.GetName())
 	}
 	message, ok := obj.(runtime.ProtobufMarshaller)
-	if !ok || storedAsJSON[kind.Group] {
+	if !ok || r.StoredAsJSON {
 		return encodeJSON(obj)
 	}
+	return EncodeProtobuf(message, kind)
+}
+
+// EncodeProtobuf returns an object in the first of the two stored forms, for
+// what is kept beside the API's objects.
+func EncodeProtobuf(message runtime.ProtobufMarshaller, kind schema.GroupVersionKind) ([]byte, error) {
 	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}}
 	size := message.Size()
 	data := make([]byte, len(protobufPrefix)+envelopeOverhead+len(envelope.APIVersion)+len(envelope.Kind)+size)
 	copy(data, protobufPrefix)
 	n, err := envelope.NestedMarshalTo(data[len(protobufPrefix):], message, uint64(size))
 	if err != nil {
-		return nil, fmt.Errorf("encode %s %s for storage: %w", kind.Kind, obj.GetName(), err)
+		return nil, fmt.Errorf("encode a %s for storage: %w", kind.Kind, err)
 	}
 	return data[:len(protobufPrefix)+n], nil
 }

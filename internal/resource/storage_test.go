@@ -30,7 +30,7 @@ func storedConfigMap() *corev1.ConfigMap {
 // upstream's, and compares with the bytes of its encoder.
 func TestStoredBytesAreUpstreams(t *testing.T) {
 	obj := storedConfigMap()
-	data, err := resource.EncodeStored(obj)
+	data, err := resource.EncodeStored(storedConfigMaps, obj)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestStoredBytesAreUpstreams(t *testing.T) {
 
 func TestDecodeStored(t *testing.T) {
 	want := storedConfigMap()
-	protobuf, err := resource.EncodeStored(want)
+	protobuf, err := resource.EncodeStored(storedConfigMaps, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestCustomResourcesAreStoredAsJSON(t *testing.T) {
 		"metadata": map[string]any{"name": "a", "resourceVersion": "7"},
 		"spec":     map[string]any{"length": int64(12), "beam": 1.5},
 	}}
-	data, err := resource.EncodeStored(boat)
+	data, err := resource.EncodeStored(boats, boat)
 	if err != nil {
 		t.Fatal(err)
 	}

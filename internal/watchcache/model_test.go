@@ -164,7 +164,7 @@ func againstModel(t *rapid.T) {
 		},
 		"write by another server": func(t *rapid.T) {
 			at, n := positions.Draw(t, "at"), node.Draw(t, "node")
-			value, err := resource.EncodeStored(pod(at.Namespace, at.Name, n))
+			value, err := resource.EncodeStored(pods, pod(at.Namespace, at.Name, n))
 			if err != nil {
 				t.Fatal(err)
 			}

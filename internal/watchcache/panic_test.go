@@ -33,7 +33,7 @@ func TestAPanicOverOneObject(t *testing.T) {
 		t.Helper()
 		p := pod("default", name, "n1")
 		p.Labels = map[string]string{"app": app}
-		value, err := resource.EncodeStored(p)
+		value, err := resource.EncodeStored(broken, p)
 		if err != nil {
 			t.Fatal(err)
 		}

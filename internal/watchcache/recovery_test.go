@@ -36,7 +36,7 @@ func TestStoreAway(t *testing.T) {
 		if k.Snapshot().Len() != 1 {
 			t.Error("the cache forgot what it knew")
 		}
-		if _, err := s.Store.Create(t.Context(), configMaps.Key("default", "b"), must[[]byte](t)(resource.EncodeStored(configMap("default", "b", ""))), 0); err != nil {
+		if _, err := s.Store.Create(t.Context(), configMaps.Key("default", "b"), must[[]byte](t)(resource.EncodeStored(configMaps, configMap("default", "b", ""))), 0); err != nil {
 			t.Fatal(err)
 		}
 		s.setAway(false)
@@ -67,7 +67,7 @@ func TestUndecodableValueIsHidden(t *testing.T) {
 		a := must[*watchcache.Entry](t)(k.Create(t.Context(), configMap("default", "a", "1")))
 		cursor := must[*watchcache.Cursor](t)(k.Watch(a.Revision))
 		spoiled := must[int64](t)(s.Update(t.Context(), configMaps.Key("default", "a"), []byte("{"), a.Revision, 0))
-		must[int64](t)(s.Update(t.Context(), configMaps.Key("default", "a"), must[[]byte](t)(resource.EncodeStored(configMap("default", "a", "2"))), spoiled, 0))
+		must[int64](t)(s.Update(t.Context(), configMaps.Key("default", "a"), must[[]byte](t)(resource.EncodeStored(configMaps, configMap("default", "a", "2"))), spoiled, 0))
 		must[int64](t)(c.Fresh(t.Context()))
 		events, _, err := cursor.Next(t.Context(), nil)
 		if got := fmt.Sprint(script(events)); err != nil || got != "[DELETED default/a 4 ADDED default/a 5]" {
@@ -107,7 +107,7 @@ func TestCustomResourceComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
 		v1 := custom("v1")
-		must[int64](t)(s.Create(t.Context(), v1.Key("default", "old"), must[[]byte](t)(resource.EncodeStored(boat(v1, "old"))), 0))
+		must[int64](t)(s.Create(t.Context(), v1.Key("default", "old"), must[[]byte](t)(resource.EncodeStored(v1, boat(v1, "old"))), 0))
 		c := run(t, s, configMaps)
 		k := c.Add(v1)
 		if e, ok := k.Get("default", "old"); !ok || e.Object.GetResourceVersion() != "2" {

@@ -28,7 +28,7 @@ func (k *Kind) Update(ctx context.Context, obj resource.Object, old *Entry) (*En
 
 func (k *Kind) write(ctx context.Context, r *resource.Resource, obj resource.Object, put func(key string, value []byte) (int64, error)) (*Entry, error) {
 	obj.SetResourceVersion("")
-	value, err := resource.EncodeStored(obj)
+	value, err := resource.EncodeStored(r, obj)
 	if err != nil {
 		return nil, err
 	}

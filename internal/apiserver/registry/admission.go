@@ -69,7 +69,7 @@ func (g *Gate) context() context.Context {
 func (g *Gate) attributes(obj, old runtime.Object, name string) admission.Attributes {
 	q := g.q
 	namespace := q.Info.Namespace
-	if q.Endpoint.Resource.Plural == "namespaces" && q.Endpoint.Resource.Group == "" && namespace == "" {
+	if q.Endpoint.Resource.IsNamespace && namespace == "" {
 		namespace = name
 	}
 	if g.nameless {

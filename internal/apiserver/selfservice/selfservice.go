@@ -127,7 +127,7 @@ func renewLease(ctx context.Context, c Config) error {
 			return err
 		}
 		lease.Generation = kv.Revision
-		value, encodeErr := resource.EncodeStored(lease)
+		value, encodeErr := resource.EncodeProtobuf(lease, lease.GroupVersionKind())
 		if encodeErr != nil {
 			return encodeErr
 		}

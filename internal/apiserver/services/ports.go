@@ -131,7 +131,7 @@ func (p *ports) change(ctx context.Context, decide func(*bitmap) error) error {
 			return nil
 		}
 		stored.Range, stored.Data = p.limits.String(), b.bits.Bytes()
-		value, err := resource.EncodeStored(stored)
+		value, err := resource.EncodeProtobuf(stored, stored.GroupVersionKind())
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ func MutatingAdmissionPolicies() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "MutatingAdmissionPolicy",
 		Plural:                    "mutatingadmissionpolicies",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

@@ -16,6 +16,7 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "MutatingAdmissionPolicyBinding",
 		Plural:                    "mutatingadmissionpolicybindings",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

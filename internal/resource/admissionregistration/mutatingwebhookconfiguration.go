@@ -19,6 +19,7 @@ func MutatingWebhookConfigurations() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "MutatingWebhookConfiguration",
 		Plural:                    "mutatingwebhookconfigurations",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

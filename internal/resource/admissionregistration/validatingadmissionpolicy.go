@@ -19,6 +19,7 @@ func ValidatingAdmissionPolicies() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "ValidatingAdmissionPolicy",
 		Plural:                    "validatingadmissionpolicies",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

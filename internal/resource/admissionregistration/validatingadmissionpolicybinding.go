@@ -16,6 +16,7 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "ValidatingAdmissionPolicyBinding",
 		Plural:                    "validatingadmissionpolicybindings",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

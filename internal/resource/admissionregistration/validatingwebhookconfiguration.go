@@ -18,6 +18,7 @@ func ValidatingWebhookConfigurations() *resource.Resource {
 		GroupVersion:              admissionv1.SchemeGroupVersion,
 		Kind:                      "ValidatingWebhookConfiguration",
 		Plural:                    "validatingwebhookconfigurations",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{category},
 		Cluster:                   true,

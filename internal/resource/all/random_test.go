@@ -112,7 +112,7 @@ func (t *trial) run() {
 		t.rules(request, hub, former)
 		t.shown(hub)
 		former = hub
-		stored, err := resource.EncodeStored(hub)
+		stored, err := resource.EncodeStored(r, hub)
 		if err != nil {
 			continue // such as invalid UTF-8
 		}

@@ -18,6 +18,8 @@ func CustomResourceDefinitions() *resource.Resource {
 		GroupVersion:              apiextensionsv1.SchemeGroupVersion,
 		Kind:                      "CustomResourceDefinition",
 		Plural:                    "customresourcedefinitions",
+		UnqualifiedFinalizers:     true,
+		StoredAsJSON:              true,
 		ForbidUnconditionalUpdate: true,
 		ShortNames:                []string{"crd", "crds"},
 		Categories:                []string{"api-extensions"},

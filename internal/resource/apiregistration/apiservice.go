@@ -17,6 +17,8 @@ func APIServices() *resource.Resource {
 		GroupVersion:              apiregistrationv1.SchemeGroupVersion,
 		Kind:                      "APIService",
 		Plural:                    "apiservices",
+		UnqualifiedFinalizers:     true,
+		StoredAsJSON:              true,
 		ForbidUnconditionalUpdate: true,
 		Categories:                []string{"api-extensions"},
 		Cluster:                   true,

@@ -19,6 +19,7 @@ func Leases() *resource.Resource {
 		GroupVersion:              coordinationv1.SchemeGroupVersion,
 		Kind:                      "Lease",
 		Plural:                    "leases",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		AllowCreateOnUpdate:       true,
 		PrepareForCreate: func(r *resource.Request, l *coordinationv1.Lease) {

@@ -22,6 +22,7 @@ func Namespaces() *resource.Resource {
 		Plural:           "namespaces",
 		ShortNames:       []string{"ns"},
 		Cluster:          true,
+		IsNamespace:      true,
 		Verbs:            []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		Default:          defaultNamespace,
 		CopyStatus:       func(n, from *corev1.Namespace) { n.Status = from.Status },

@@ -21,6 +21,7 @@ func RuntimeClasses() *resource.Resource {
 		GroupVersion:              nodev1.SchemeGroupVersion,
 		Kind:                      "RuntimeClass",
 		Plural:                    "runtimeclasses",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		Cluster:                   true,
 		AllowCreateOnUpdate:       true,

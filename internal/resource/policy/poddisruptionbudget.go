@@ -20,6 +20,7 @@ func PodDisruptionBudgets() *resource.Resource {
 		GroupVersion:              policyv1.SchemeGroupVersion,
 		Kind:                      "PodDisruptionBudget",
 		Plural:                    "poddisruptionbudgets",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		ShortNames:                []string{"pdb"},
 		Spec:                      func(b *policyv1.PodDisruptionBudget) any { return b.Spec },

@@ -21,6 +21,7 @@ func leaseCandidates() *resource.Resource {
 		GroupVersion:              coordinationv1beta1.SchemeGroupVersion,
 		Kind:                      "LeaseCandidate",
 		Plural:                    "leasecandidates",
+		UnqualifiedFinalizers:     true,
 		ForbidUnconditionalUpdate: true,
 		AllowCreateOnUpdate:       true,
 		Validate: func(_ *resource.Request, c *coordinationv1beta1.LeaseCandidate) field.ErrorList {
