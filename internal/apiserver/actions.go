@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/apiserver/tokens"
+	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Connector reaches into nodes, pods and services for the subresources log,
@@ -45,19 +46,14 @@ func (q action) serveSubresource() error {
 	if q.Subresource == nil || q.Info.Name == "" || q.Endpoint.Kind == nil {
 		return status.NoSuchResource()
 	}
-	verb, name := q.Info.Verb, q.Subresource.Name
-	if name != "proxy" && !slices.Contains(q.Subresource.Verbs, verb) { // which passes on whatever there is
+	verb, act := q.Info.Verb, q.Subresource.Action
+	passesOn := act == resource.Proxy || act == resource.ProxyNode // whatever verb there is
+	if !passesOn && !slices.Contains(q.Subresource.Verbs, verb) {
 		return status.MethodNotAllowed()
 	}
 	switch {
-	case isConnection(name):
-		return q.connect()
-	case name == "binding":
-		return q.bind()
-	case name == "eviction":
-		return q.evict()
-	case name == "token":
-		return q.issueToken()
+	case act != resource.NoAction:
+		return q.carryOut(act)
 	case verb == "get":
 		return q.get()
 	case q.Subresource.Scale != nil:
@@ -78,22 +74,26 @@ func (q action) serveVirtual() error {
 	if !q.Endpoint.Allows(q.Info.Verb) || !q.fits() {
 		return status.MethodNotAllowed()
 	}
-	switch q.Endpoint.Resource.GroupResource() {
-	case schema.GroupResource{Resource: "bindings"}:
-		return q.bind()
-	case schema.GroupResource{Resource: "componentstatuses"}:
-		return q.componentStatuses()
-	}
-	return q.review()
+	return q.carryOut(q.Endpoint.Resource.Action)
 }
 
-// isConnection names the subresources that reach into a node, pod or service.
-func isConnection(name string) bool {
-	switch name {
-	case "log", "exec", "attach", "portforward", "proxy":
-		return true
+// carryOut does what a kind says that a resource or subresource is for.
+func (q action) carryOut(act resource.Action) error {
+	switch act {
+	case resource.ReadLog, resource.UseContainer, resource.Proxy, resource.ProxyNode:
+		return q.connect()
+	case resource.Bind:
+		return q.bind()
+	case resource.Evict:
+		return q.evict()
+	case resource.IssueToken:
+		return q.issueToken()
+	case resource.Review:
+		return q.review()
+	case resource.ReadComponents:
+		return q.componentStatuses()
 	}
-	return false
+	return status.MethodNotAllowed()
 }
 
 // connect hands the request over to where the object runs.
@@ -111,7 +111,7 @@ func (q action) connect() error {
 	if err != nil {
 		return err
 	}
-	if q.Subresource.Name != "log" {
+	if q.Subresource.Action != resource.ReadLog {
 		g := q.Gate(admission.Connect, nil, false)
 		if err := g.Mutate(options, nil, q.Info.Name); err != nil {
 			return err
@@ -145,11 +145,11 @@ func (q action) authorizeAction() error {
 // actsOnContainers says that a connection may do more in a container than show
 // what is there. Upgraded, a connection to a node can be anything.
 func (q action) actsOnContainers() bool {
-	switch q.Subresource.Name {
-	case "exec", "attach", "portforward":
+	switch q.Subresource.Action {
+	case resource.UseContainer:
 		return q.server.Features.Enabled("AuthorizePodWebsocketUpgradeCreatePermission")
-	case "proxy":
-		return q.Info.Resource == "nodes" && (httpstream.IsUpgradeRequest(q.http) || isKubeletAction(q.Info.Parts))
+	case resource.ProxyNode:
+		return httpstream.IsUpgradeRequest(q.http) || isKubeletAction(q.Info.Parts)
 	}
 	return false
 }

@@ -31,6 +31,8 @@ func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 		Namespaced:               !d.Cluster,
 		IsNamespace:              d.IsNamespace,
 		Verbs:                    d.Verbs,
+		Action:                   d.Action,
+		Gate:                     d.Gate,
 		StoragePath:              d.StoragePath,
 		StoredAsJSON:             d.StoredAsJSON,
 		TTL:                      d.TTL,
@@ -291,7 +293,7 @@ func (d *Definition[S, T]) statusSubresource() Subresource {
 }
 
 func (s *SubresourceDefinition[S, T]) compile() Subresource {
-	sub := Subresource{Name: s.Name, Kind: s.Kind, Verbs: s.Verbs}
+	sub := Subresource{Name: s.Name, Kind: s.Kind, Verbs: s.Verbs, Action: s.Action}
 	if sub.Verbs == nil {
 		sub.Verbs = UpdateVerbs()
 	}

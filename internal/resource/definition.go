@@ -31,6 +31,8 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	StoredAsJSON bool
 	TTL          time.Duration
 	Verbs        []string // nil: all of them
+	Action       Action
+	Gate         string
 
 	// Other served versions than the hub, most preferred first. PreferOther
 	// puts them before the hub.
@@ -99,6 +101,7 @@ type SubresourceDefinition[S any, T ObjectPointer[S]] struct {
 	Name             string
 	Kind             schema.GroupVersionKind
 	Verbs            []string
+	Action           Action
 	PrepareForUpdate func(r *Request, obj, old T) // nil: not an update of the object
 	ValidateUpdate   func(r *Request, obj, old T) field.ErrorList
 	Scale            *ScaleDefinition[S, T]

@@ -69,6 +69,10 @@ type Resource struct {
 	Verbs       []string  // in discovery's order
 	Versions    []Version // preferred first; the hub is the one with Hub set
 
+	Priorities Priorities // of its group in discovery
+	// Gate is the feature that must be on for the resource to be served; "" is none.
+	Gate string
+
 	// StoragePath is the place below /registry/ ("pods", "services/specs").
 	StoragePath string
 	// StoredAsJSON keeps objects as JSON although they have a protobuf form, as
@@ -83,9 +87,9 @@ type Resource struct {
 	// TTL above zero makes objects expire (events).
 	TTL time.Duration
 
-	// Virtual resources (reviews, bindings, componentstatuses) are served but
-	// not stored; the API server has a handler for each by name.
-	Virtual bool
+	// Action makes a resource virtual: it is served but not stored, and this is
+	// what the API server does for it.
+	Action Action
 
 	PrepareForCreate func(r *Request, obj Object) // may change obj
 	PrepareForUpdate func(r *Request, obj, old Object)
@@ -153,6 +157,8 @@ type Version struct {
 	FromHub func(obj Object) Object
 	// Deprecated is the warning for its use, "" for none.
 	Deprecated string
+	// Priorities are those of a group that is not the Resource's.
+	Priorities Priorities
 	// Unserved versions are only found in the store.
 	Unserved bool
 	// FieldLabels are the labels of field selectors in this version, with the
@@ -181,14 +187,31 @@ func (v *Version) From(obj Object) (Object, error) {
 	return v.FromHub(obj), nil
 }
 
+// Action is what the API server does where no stored object is read or written.
+type Action int8
+
+// The actions.
+const (
+	NoAction       Action = iota
+	ReadLog               // of a container
+	UseContainer          // exec, attach and port-forward
+	Proxy                 // to a server in the cluster
+	ProxyNode             // to a kubelet, which can use containers
+	Bind                  // give a pod its node
+	Evict                 // delete a pod as far as its disruption budget allows
+	IssueToken            // of a service account
+	Review                // fill in the status of what is asked
+	ReadComponents        // whether the parts of the control plane are healthy
+)
+
 // Subresource is a part of an object with its own endpoint. It is one of:
 // an update of the object itself (status, finalize, approval, resize,
-// ephemeralcontainers), a mapped value (scale), or an action that the API
-// server has a handler for by name (binding, eviction, log, exec, token, ...).
+// ephemeralcontainers), a mapped value (scale), or an action.
 type Subresource struct {
-	Name  string
-	Kind  schema.GroupVersionKind // what is exchanged; zero: the resource's own kind
-	Verbs []string                // in discovery's order
+	Name   string
+	Kind   schema.GroupVersionKind // what is exchanged; zero: the resource's own kind
+	Verbs  []string                // in discovery's order
+	Action Action
 
 	// PrepareForUpdate leaves in obj only those changes against old that this
 	// endpoint may make. It is nil where the object itself is not exchanged
@@ -208,6 +231,9 @@ type Scale struct {
 	SetReplicas    func(obj Object, replicas int32)
 	Unchecked      bool // negative replicas are for the rules of the object to refuse
 }
+
+// Virtual says that the objects are not stored.
+func (r *Resource) Virtual() bool { return r.Action != NoAction }
 
 // GroupVersionResource names the resource in its hub version.
 func (r *Resource) GroupVersionResource() schema.GroupVersionResource {

@@ -71,7 +71,7 @@ func New(s store.Store, rs []*resource.Resource) *Cache {
 	}
 	kinds := make(map[string]*Kind, len(rs))
 	for _, r := range rs {
-		if !r.Virtual {
+		if !r.Virtual() {
 			kinds[r.StoragePath] = newKind(c, r)
 		}
 	}

@@ -48,7 +48,7 @@ func nameOfType(o any) typeName {
 // of the versions in which a kind is served what plugins see of its objects.
 func TestEveryVersionReachesPluginsAsTheHub(t *testing.T) {
 	for _, r := range served(t) {
-		if r.Virtual {
+		if r.Virtual() {
 			continue
 		}
 		hub := reflect.TypeOf(r.Hub().New())

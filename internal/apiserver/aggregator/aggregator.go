@@ -84,8 +84,8 @@ type Server struct {
 	Config
 	services *reach.Services
 	table    atomic.Pointer[table]
-	local    atomic.Pointer[map[schema.GroupVersion]bool] // group versions of custom resources
-	builtIn  map[schema.GroupVersion]bool
+	local    atomic.Pointer[resource.GroupVersions] // of custom resources
+	builtIn  resource.GroupVersions
 	wake     chan struct{} // has room for one
 
 	// The following belong to Run's goroutine.
@@ -104,36 +104,24 @@ func New(c Config) *Server {
 	s := &Server{
 		Config:   c,
 		services: reach.New(objects.Cache{Cache: c.Cache}),
-		builtIn:  groupVersions(c.BuiltIn),
+		builtIn:  resource.Served(c.BuiltIn),
 		wake:     make(chan struct{}, 1),
 		backends: map[string]*backend{},
 	}
 	s.table.Store(&table{})
-	s.local.Store(&map[schema.GroupVersion]bool{})
+	s.local.Store(&resource.GroupVersions{})
 	return s
 }
 
 // SetResources tells which resources this server serves, for the APIServices
 // of custom ones.
 func (s *Server) SetResources(rs []*resource.Resource) {
-	custom := groupVersions(rs)
+	custom := resource.Served(rs)
 	for gv := range s.builtIn {
 		delete(custom, gv)
 	}
 	s.local.Store(&custom)
 	s.again()
-}
-
-func groupVersions(rs []*resource.Resource) map[schema.GroupVersion]bool {
-	all := map[schema.GroupVersion]bool{}
-	for _, r := range rs {
-		for i := range r.Versions {
-			if v := &r.Versions[i]; !v.Unserved {
-				all[v.GroupVersion] = true
-			}
-		}
-	}
-	return all
 }
 
 // again asks Run to look at everything once more.
@@ -218,7 +206,7 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 		gv := schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}
 		entry := discovery.APIService{
 			GroupVersion: gv,
-			Priority:     discovery.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
+			Priority:     resource.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
 		}
 		if service.Spec.Service == nil {
 			settling.Go(func() error {

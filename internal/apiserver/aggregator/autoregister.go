@@ -10,8 +10,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
-	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -34,10 +34,10 @@ type change struct {
 // group version of custom resources and, if starting, of the built-in ones.
 // A deleted one is made again, except for the built-in ones, which stay away
 // until the next start.
-func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom map[schema.GroupVersion]bool, starting bool) map[string]change {
+func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom resource.GroupVersions, starting bool) map[string]change {
 	changes := map[string]change{}
 	wanted := map[string]bool{}
-	want := func(gv schema.GroupVersion, p discovery.Priority, managed string) {
+	want := func(gv schema.GroupVersion, p resource.Priority, managed string) {
 		name := gv.Version + "." + gv.Group
 		wanted[name] = true
 		spec := apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: p.Group, VersionPriority: p.Version}
@@ -53,11 +53,11 @@ func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom map[sc
 			changes[name] = change{update: next}
 		}
 	}
-	for gv := range custom {
-		want(gv, discovery.CustomPriority, managedAlways)
+	for gv, p := range custom {
+		want(gv, p, managedAlways)
 	}
-	for gv := range builtIn {
-		if p, _ := discovery.BuiltInPriority(gv); gv.Group != apiregistrationv1.GroupName {
+	for gv, p := range builtIn {
+		if gv.Group != apiregistrationv1.GroupName {
 			want(gv, p, managedOnStart)
 		}
 	}

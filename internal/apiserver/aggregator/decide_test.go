@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -69,11 +71,11 @@ func TestDecide(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			custom := map[schema.GroupVersion]bool{}
+			custom := resource.GroupVersions{}
 			for _, gv := range test.custom {
-				custom[gv] = true
+				custom[gv] = resource.CustomPriority
 			}
-			builtIn := map[schema.GroupVersion]bool{apps: true, {Group: apiregistrationv1.GroupName, Version: "v1"}: true}
+			builtIn := resource.GroupVersions{apps: {}, {Group: apiregistrationv1.GroupName, Version: "v1"}: {}}
 			got := map[string]string{}
 			for name, c := range decide(test.all, builtIn, custom, test.starting) {
 				switch {

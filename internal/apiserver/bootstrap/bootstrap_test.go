@@ -13,9 +13,19 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/preview"
 )
 
-var options = Options{ServiceCIDRs: []string{"10.96.0.0/16"}, ClientCA: []byte("a"), RequestHeaderCA: []byte("b"), Now: time.Unix(0, 0)}
+var options = Options{Served: servedByDefault(), ServiceCIDRs: []string{"10.96.0.0/16"}, ClientCA: []byte("a"), RequestHeaderCA: []byte("b"), Now: time.Unix(0, 0)}
+
+func servedByDefault() resource.GroupVersions {
+	served, err := preview.Serve(all.All(), nil, nil)
+	if err != nil {
+		panic(err)
+	}
+	return resource.Served(served)
+}
 
 // TestFreshServer compares with what upstream's API server makes.
 func TestFreshServer(t *testing.T) {
@@ -62,8 +72,8 @@ func TestFreshServer(t *testing.T) {
 			count++
 		}
 	}
-	if extra := len(all) - count; extra != 9 {
-		t.Errorf("%d objects more than upstream's, want the two config maps, the four of the DNS server's rights, the two of the proxy's and the one of the API server's towards kubelets", extra)
+	if extra := len(all) - count; extra != 10 {
+		t.Errorf("%d objects more than upstream's, want the two config maps, the four of the DNS server's rights, the two of the proxy's, the one of the API server's towards kubelets and the APIService of storagemigration.k8s.io", extra)
 	}
 }
 

@@ -6,18 +6,15 @@ package bootstrap
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/coracle-io/coracle/internal/apiserver/discovery"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -31,9 +28,8 @@ type Options struct {
 	// the ConfigMap.
 	RequestHeaders map[string][]string
 	Now            time.Time
-	// Turned on and off are the group versions that this server serves besides
-	// the usual ones, and those of the usual ones that it does not.
-	TurnedOn, TurnedOff []schema.GroupVersion
+	// Served are the group versions that this server serves.
+	Served resource.GroupVersions
 }
 
 // wanted is an object that must exist, and where it is stored.
@@ -87,41 +83,16 @@ func priorityClass(name string, value int32, description string) wanted {
 		PreemptionPolicy: ptr.To(corev1.PreemptLowerPriority)}}
 }
 
-// localServices are the group versions that this server itself serves by
-// default.
-var localServices = []schema.GroupVersion{
-	{Version: "v1"},
-	{Group: "admissionregistration.k8s.io", Version: "v1"},
-	{Group: "apiextensions.k8s.io", Version: "v1"},
-	{Group: "apps", Version: "v1"},
-	{Group: "authentication.k8s.io", Version: "v1"},
-	{Group: "authorization.k8s.io", Version: "v1"},
-	{Group: "autoscaling", Version: "v1"},
-	{Group: "autoscaling", Version: "v2"},
-	{Group: "batch", Version: "v1"},
-	{Group: "certificates.k8s.io", Version: "v1"},
-	{Group: "coordination.k8s.io", Version: "v1"},
-	{Group: "discovery.k8s.io", Version: "v1"},
-	{Group: "events.k8s.io", Version: "v1"},
-	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"},
-	{Group: "networking.k8s.io", Version: "v1"},
-	{Group: "node.k8s.io", Version: "v1"},
-	{Group: "policy", Version: "v1"},
-	{Group: "rbac.authorization.k8s.io", Version: "v1"},
-	{Group: "resource.k8s.io", Version: "v1"},
-	{Group: "scheduling.k8s.io", Version: "v1"},
-	{Group: "storage.k8s.io", Version: "v1"},
-}
-
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
+// apiServices register what this server serves, but for the group of the
+// APIServices themselves.
 func apiServices(o Options) []wanted {
 	var out []wanted
-	for _, gv := range slices.Concat(localServices, o.TurnedOn) {
-		if slices.Contains(o.TurnedOff, gv) {
+	for gv, priority := range o.Served {
+		if gv.Group == apiregistrationv1.GroupName {
 			continue
 		}
-		priority, _ := discovery.BuiltInPriority(gv)
 		out = append(out, wanted{objects.APIServices, &apiregistrationv1.APIService{
 			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{automanaged: "onstart"}},
 			Spec: apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version,

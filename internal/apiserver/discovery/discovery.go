@@ -84,7 +84,7 @@ func (d *Documents) Paths() []string { return slices.Sorted(maps.Keys(d.load().p
 type group struct {
 	name       string
 	versions   []string // most preferred first
-	priorities map[string]Priority
+	priorities map[string]resource.Priority
 	served     map[string][]served
 	remote     map[string]*apidiscoveryv2.APIVersionDiscovery
 }
@@ -98,11 +98,11 @@ type served struct {
 // groupsOf sorts resources and registered services into groups and versions.
 func groupsOf(rs []*resource.Resource, services []APIService) []*group {
 	byName := map[string]*group{}
-	in := func(gv schema.GroupVersion, p Priority) *group {
+	in := func(gv schema.GroupVersion, p resource.Priority) *group {
 		g := byName[gv.Group]
 		if g == nil {
 			g = &group{
-				name: gv.Group, priorities: map[string]Priority{}, served: map[string][]served{},
+				name: gv.Group, priorities: map[string]resource.Priority{}, served: map[string][]served{},
 				remote: map[string]*apidiscoveryv2.APIVersionDiscovery{},
 			}
 			byName[gv.Group] = g
@@ -134,8 +134,7 @@ func groupsOf(rs []*resource.Resource, services []APIService) []*group {
 			if v.Unserved {
 				continue
 			}
-			p, _ := BuiltInPriority(v.GroupVersion)
-			if g := in(v.GroupVersion, p); g.remote[v.Version] == nil {
+			if g := in(v.GroupVersion, r.Priority(v)); g.remote[v.Version] == nil {
 				g.served[v.Version] = append(g.served[v.Version], served{r, v})
 			}
 		}
@@ -184,7 +183,7 @@ func (g *group) resourceList(v string) *metav1.APIResourceList {
 			Name: r.Plural, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind,
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
-		if !r.Virtual {
+		if !r.Virtual() {
 			entry.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, entry)

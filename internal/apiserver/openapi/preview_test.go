@@ -50,7 +50,7 @@ func TestTurnOn(t *testing.T) {
 			for name := range schemas {
 				found = found || strings.HasSuffix(name, "."+v.Version+"."+r.Kind)
 			}
-			if !found && !r.Virtual {
+			if !found && !r.Virtual() {
 				t.Errorf("%v has no schema", v.WithKind(r.Kind))
 			}
 		}

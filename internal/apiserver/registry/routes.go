@@ -65,7 +65,7 @@ func (t *Routes) replaced(g *Registry, rs []*resource.Resource) *Routes {
 					Resource: r, Version: v, Codec: codec.NewVersion(r, v, &g.slots),
 					fields: outerFields(v.New()), lifecycle: g.Lifecycles[r.GroupResource()],
 				}
-				if !r.Virtual {
+				if !r.Virtual() {
 					e.Kind = g.Cache.Kind(r)
 				}
 			}

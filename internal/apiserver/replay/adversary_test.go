@@ -205,7 +205,7 @@ func (s *server) attacked() (objects []resourcetest.Answer, kinds map[string]*re
 			continue
 		}
 		plural := kinds[a.Kind].Plural
-		if _, tried := stored[plural]; !tried && !kinds[a.Kind].Virtual {
+		if _, tried := stored[plural]; !tried && !kinds[a.Kind].Virtual() {
 			stored[plural] = ""
 			if o := s.do(http.MethodPost, s.collection(&a), "application/json", a.Request); o.Code == http.StatusCreated {
 				stored[plural] = name(o.Object.(map[string]any))

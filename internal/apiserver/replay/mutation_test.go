@@ -149,7 +149,7 @@ func TestPoliciesAndWebhooksChangeEveryKind(t *testing.T) {
 		for i := range r.Versions {
 			resources[r.Versions[i].GroupVersion.String()+" "+r.Kind] = r
 		}
-		wanted[r.Plural] = !r.Virtual && slices.Contains(r.Verbs, "create")
+		wanted[r.Plural] = !r.Virtual() && slices.Contains(r.Verbs, "create")
 	}
 	for _, a := range valid(t) {
 		r := resources[a.Kind]
@@ -306,7 +306,7 @@ func (s *server) wellMarked(r *resource.Resource, what string, o resourcetest.Ou
 		s.t.Errorf("%s: %d %s", what, o.Code, o.Status.Message)
 		return
 	}
-	if strings.HasPrefix(r.Plural, "mutating") || strings.HasPrefix(r.Plural, "validating") || r.Virtual {
+	if strings.HasPrefix(r.Plural, "mutating") || strings.HasPrefix(r.Plural, "validating") || r.Virtual() {
 		return
 	}
 	for _, mark := range []string{byApply, byPatch, byWebhook} {

@@ -60,7 +60,7 @@ func TestColumns(t *testing.T) {
 // TestRows renders an empty object of each kind: as many cells as columns.
 func TestRows(t *testing.T) {
 	for _, r := range all.All() {
-		if r.Virtual {
+		if r.Virtual() {
 			continue
 		}
 		if cells := r.Row(r.Hub().New(), (&resource.Request{}).Now); len(cells) != len(r.Columns) {

@@ -192,7 +192,7 @@ func TestRandomObjectsOfEveryKind(t *testing.T) {
 	}
 	first := rand.Int63n(1 << 40)
 	for _, r := range resources {
-		if r.Virtual {
+		if r.Virtual() {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s.%s", r.Plural, r.Group), func(t *testing.T) {

@@ -5,5 +5,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{CustomResourceDefinitions()}
+	return resource.InGroup(resource.Priorities{Group: 16700}, CustomResourceDefinitions())
 }

@@ -6,5 +6,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{APIServices()}
+	return resource.InGroup(resource.Priorities{Group: 20001}, APIServices())
 }

@@ -17,10 +17,11 @@ import (
 // StorageVersions is the resource storageversions (KEP-2339), which is served
 // on demand.
 func StorageVersions() *resource.Resource {
-	return resource.Define(resource.Definition[internalv1alpha1.StorageVersion, *internalv1alpha1.StorageVersion]{
+	r := resource.Define(resource.Definition[internalv1alpha1.StorageVersion, *internalv1alpha1.StorageVersion]{
 		GroupVersion:              internalv1alpha1.SchemeGroupVersion,
 		Kind:                      "StorageVersion",
 		Plural:                    "storageversions",
+		Gate:                      "StorageVersionAPI",
 		Cluster:                   true,
 		CopyStatus:                func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
 		ForbidUnconditionalUpdate: true,
@@ -42,6 +43,8 @@ func StorageVersions() *resource.Resource {
 			return []any{v.Name, common, reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
 		},
 	})
+	r.Priorities = resource.Priorities{Group: 16000}
+	return r
 }
 
 // reported names the first three servers and what they write.

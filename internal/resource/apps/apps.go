@@ -9,13 +9,13 @@ import (
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{
+	return resource.InGroup(resource.Priorities{Group: 17800},
 		ControllerRevisions(),
 		DaemonSets(),
 		Deployments(),
 		ReplicaSets(),
 		StatefulSets(),
-	}
+	)
 }
 
 // selectorString renders a selector in the string form of a Scale's status;

@@ -10,20 +10,19 @@ import (
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{
+	return resource.InGroup(resource.Priorities{Group: 17700},
 		review[authenticationv1.SelfSubjectReview]("SelfSubjectReview", "selfsubjectreviews", true),
 		review[authenticationv1.TokenReview]("TokenReview", "tokenreviews", true),
-	}
+	)
 }
 
 func review[S any, T resource.ObjectPointer[S]](kind, plural string, cluster bool) *resource.Resource {
-	r := resource.Define(resource.Definition[S, T]{
+	return resource.Define(resource.Definition[S, T]{
 		GroupVersion: authenticationv1.SchemeGroupVersion,
 		Kind:         kind,
 		Plural:       plural,
 		Cluster:      cluster,
 		Verbs:        []string{"create"},
+		Action:       resource.Review,
 	})
-	r.Virtual = true
-	return r
 }

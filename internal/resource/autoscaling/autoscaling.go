@@ -5,5 +5,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{HorizontalPodAutoscalers()}
+	return resource.InGroup(resource.Priorities{Group: 17500, Versions: map[string]int32{"v2": 30}}, HorizontalPodAutoscalers())
 }

@@ -7,5 +7,5 @@ import (
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{CronJobs(), Jobs()}
+	return resource.InGroup(resource.Priorities{Group: 17400}, CronJobs(), Jobs())
 }

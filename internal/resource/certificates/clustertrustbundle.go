@@ -27,6 +27,7 @@ func ClusterTrustBundles() *resource.Resource {
 		GroupVersion: certificatesv1.SchemeGroupVersion,
 		Kind:         "ClusterTrustBundle",
 		Plural:       "clustertrustbundles",
+		Gate:         "ClusterTrustBundle",
 		Cluster:      true,
 		ValidateName: anyName,
 		Validate: func(_ *resource.Request, b *certificatesv1.ClusterTrustBundle) field.ErrorList {

@@ -24,6 +24,7 @@ func PodCertificateRequests() *resource.Resource {
 		GroupVersion: certificatesv1.SchemeGroupVersion,
 		Kind:         "PodCertificateRequest",
 		Plural:       "podcertificaterequests",
+		Gate:         "PodCertificateRequest",
 		Default: func(r *certificatesv1.PodCertificateRequest) {
 			fill.Nil(&r.Spec.MaxExpirationSeconds, defaultPodExpiration)
 		},

@@ -9,15 +9,14 @@ import (
 
 // Bindings is the resource bindings: a create binds a pod to a node.
 func Bindings() *resource.Resource {
-	r := resource.Define(resource.Definition[corev1.Binding, *corev1.Binding]{
+	return resource.Define(resource.Definition[corev1.Binding, *corev1.Binding]{
 		GroupVersion: corev1.SchemeGroupVersion,
 		Kind:         "Binding",
 		Plural:       "bindings",
 		Verbs:        []string{"create"},
+		Action:       resource.Bind,
 		Validate:     func(_ *resource.Request, b *corev1.Binding) field.ErrorList { return ValidateBinding(b) },
 	})
-	r.Virtual = true
-	return r
 }
 
 // ValidateBinding checks that a binding names a node.

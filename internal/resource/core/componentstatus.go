@@ -12,13 +12,14 @@ import (
 // ComponentStatuses is the resource componentstatuses: the health of the
 // control plane's parts, asked for when it is read.
 func ComponentStatuses() *resource.Resource {
-	r := resource.Define(resource.Definition[corev1.ComponentStatus, *corev1.ComponentStatus]{
+	return resource.Define(resource.Definition[corev1.ComponentStatus, *corev1.ComponentStatus]{
 		GroupVersion: corev1.SchemeGroupVersion,
 		Kind:         "ComponentStatus",
 		Plural:       "componentstatuses",
 		ShortNames:   []string{"cs"},
 		Cluster:      true,
 		Verbs:        []string{"get", "list"},
+		Action:       resource.ReadComponents,
 		Columns: []metav1.TableColumnDefinition{
 			resource.NameColumn(),
 			resource.Column("Status", "string", "Status of the component conditions"),
@@ -27,8 +28,6 @@ func ComponentStatuses() *resource.Resource {
 		},
 		Row: componentStatusRow,
 	})
-	r.Virtual = true
-	return r
 }
 
 func componentStatusRow(c *corev1.ComponentStatus, _ time.Time) []any {

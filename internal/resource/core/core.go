@@ -11,7 +11,7 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the resources of the group.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{
+	return resource.InGroup(resource.Priorities{Group: 18000, Versions: map[string]int32{"v1": 1}},
 		Bindings(),
 		ComponentStatuses(),
 		ConfigMaps(),
@@ -29,5 +29,5 @@ func Resources() []*resource.Resource {
 		Secrets(),
 		ServiceAccounts(),
 		Services(),
-	}
+	)
 }

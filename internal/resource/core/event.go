@@ -59,6 +59,7 @@ func Events() *resource.Resource {
 // newEvents is the version of events.k8s.io, whose fields have other names.
 func newEvents(hub schema.GroupVersionKind) resource.Version {
 	v := resource.OtherVersion(eventsv1.SchemeGroupVersion.WithKind("Event"), hub, nil, eventToCore, eventFromCore)
+	v.Priorities = resource.Priorities{Group: 17750}
 	v.FieldLabels = map[string]string{"reason": "reason", "type": "type", "reportingController": "reportingComponent"}
 	for _, of := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
 		v.FieldLabels["regarding."+of] = "involvedObject." + of

@@ -69,9 +69,10 @@ func Nodes() *resource.Resource {
 		},
 		Fields: []string{"spec.unschedulable"},
 		Subresources: []resource.SubresourceDefinition[corev1.Node, *corev1.Node]{{
-			Name:  "proxy",
-			Kind:  corev1.SchemeGroupVersion.WithKind("NodeProxyOptions"),
-			Verbs: []string{"create", "delete", "get", "patch", "update"},
+			Name:   "proxy",
+			Kind:   corev1.SchemeGroupVersion.WithKind("NodeProxyOptions"),
+			Verbs:  []string{"create", "delete", "get", "patch", "update"},
+			Action: resource.ProxyNode,
 		}},
 	})
 }

@@ -70,22 +70,23 @@ func podSubresources() []resource.SubresourceDefinition[corev1.Pod, *corev1.Pod]
 	type subresource = resource.SubresourceDefinition[corev1.Pod, *corev1.Pod]
 	core := corev1.SchemeGroupVersion
 	return []subresource{
-		{Name: "attach", Kind: core.WithKind("PodAttachOptions"), Verbs: []string{"create", "get"}},
-		{Name: "binding", Kind: core.WithKind("Binding"), Verbs: []string{"create"}},
+		{Name: "attach", Kind: core.WithKind("PodAttachOptions"), Verbs: []string{"create", "get"}, Action: resource.UseContainer},
+		{Name: "binding", Kind: core.WithKind("Binding"), Verbs: []string{"create"}, Action: resource.Bind},
 		{
 			Name:             "ephemeralcontainers",
 			PrepareForUpdate: prepareEphemeralContainers,
 			ValidateUpdate:   validateEphemeralContainersUpdate,
 		},
 		{
-			Name:  "eviction",
-			Kind:  schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"},
-			Verbs: []string{"create"},
+			Name:   "eviction",
+			Kind:   schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"},
+			Verbs:  []string{"create"},
+			Action: resource.Evict,
 		},
-		{Name: "exec", Kind: core.WithKind("PodExecOptions"), Verbs: []string{"create", "get"}},
-		{Name: "log", Verbs: []string{"get"}},
-		{Name: "portforward", Kind: core.WithKind("PodPortForwardOptions"), Verbs: []string{"create", "get"}},
-		{Name: "proxy", Kind: core.WithKind("PodProxyOptions"), Verbs: []string{"create", "delete", "get", "patch", "update"}},
+		{Name: "exec", Kind: core.WithKind("PodExecOptions"), Verbs: []string{"create", "get"}, Action: resource.UseContainer},
+		{Name: "log", Verbs: []string{"get"}, Action: resource.ReadLog},
+		{Name: "portforward", Kind: core.WithKind("PodPortForwardOptions"), Verbs: []string{"create", "get"}, Action: resource.UseContainer},
+		{Name: "proxy", Kind: core.WithKind("PodProxyOptions"), Verbs: []string{"create", "delete", "get", "patch", "update"}, Action: resource.Proxy},
 		{
 			Name:             "resize",
 			PrepareForUpdate: preparePodResize,

@@ -55,9 +55,10 @@ func Services() *resource.Resource {
 		},
 		Fields: []string{"spec.clusterIP", "spec.type"},
 		Subresources: []resource.SubresourceDefinition[corev1.Service, *corev1.Service]{{
-			Name:  "proxy",
-			Kind:  corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions"),
-			Verbs: []string{"create", "delete", "get", "patch", "update"},
+			Name:   "proxy",
+			Kind:   corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions"),
+			Verbs:  []string{"create", "delete", "get", "patch", "update"},
+			Action: resource.Proxy,
 		}},
 	})
 }

@@ -30,9 +30,10 @@ func ServiceAccounts() *resource.Resource {
 		ForbidUnconditionalUpdate: true,
 		Columns:                   []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
 		Subresources: []resource.SubresourceDefinition[corev1.ServiceAccount, *corev1.ServiceAccount]{{
-			Name:  "token",
-			Kind:  schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"},
-			Verbs: []string{"create"},
+			Name:   "token",
+			Kind:   schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"},
+			Verbs:  []string{"create"},
+			Action: resource.IssueToken,
 		}},
 	})
 }

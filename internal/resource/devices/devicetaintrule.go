@@ -16,6 +16,7 @@ func DeviceTaintRules() *resource.Resource {
 		GroupVersion: resourcev1.SchemeGroupVersion,
 		Kind:         "DeviceTaintRule",
 		Plural:       "devicetaintrules",
+		Gate:         "DRADeviceTaintRules",
 		Cluster:      true,
 		Spec:         func(r *resourcev1.DeviceTaintRule) any { return r.Spec },
 		CopyStatus:   func(r, from *resourcev1.DeviceTaintRule) { r.Status = from.Status },

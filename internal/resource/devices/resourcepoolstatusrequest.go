@@ -36,6 +36,7 @@ func ResourcePoolStatusRequests() *resource.Resource {
 		GroupVersion: resourcev1alpha3.SchemeGroupVersion,
 		Kind:         "ResourcePoolStatusRequest",
 		Plural:       "resourcepoolstatusrequests",
+		Gate:         "DRAResourcePoolStatus",
 		Cluster:      true,
 		Default: func(r *resourcev1alpha3.ResourcePoolStatusRequest) {
 			fill.Nil(&r.Spec.Limit, resourcev1alpha3.ResourcePoolStatusRequestLimitDefault)

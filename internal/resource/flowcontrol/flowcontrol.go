@@ -6,5 +6,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{FlowSchemas(), PriorityLevelConfigurations()}
+	return resource.InGroup(resource.Priorities{Group: 16100, Versions: map[string]int32{"v1": 21}}, FlowSchemas(), PriorityLevelConfigurations())
 }

@@ -21,6 +21,7 @@ func Evictions() *resource.Resource {
 		GroupVersion: lifecyclev1alpha1.SchemeGroupVersion,
 		Kind:         "Eviction",
 		Plural:       "evictions",
+		Gate:         "EvictionRequestAPI",
 		Spec:         func(e *lifecyclev1alpha1.Eviction) any { return e.Spec },
 		CopyStatus:   func(e, from *lifecyclev1alpha1.Eviction) { e.Status = from.Status },
 		Validate: func(_ *resource.Request, e *lifecyclev1alpha1.Eviction) field.ErrorList {

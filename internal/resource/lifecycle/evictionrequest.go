@@ -31,6 +31,7 @@ func EvictionRequests() *resource.Resource {
 		GroupVersion: lifecyclev1alpha1.SchemeGroupVersion,
 		Kind:         "EvictionRequest",
 		Plural:       "evictionrequests",
+		Gate:         "EvictionRequestAPI",
 		Spec:         func(r *lifecyclev1alpha1.EvictionRequest) any { return r.Spec },
 		CopyStatus:   func(r, from *lifecyclev1alpha1.EvictionRequest) { r.Status = from.Status },
 		Validate: func(_ *resource.Request, r *lifecyclev1alpha1.EvictionRequest) field.ErrorList {

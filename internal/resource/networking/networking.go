@@ -5,5 +5,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{IngressClasses(), Ingresses(), IPAddresses(), NetworkPolicies(), ServiceCIDRs()}
+	return resource.InGroup(resource.Priorities{Group: 17200}, IngressClasses(), Ingresses(), IPAddresses(), NetworkPolicies(), ServiceCIDRs())
 }

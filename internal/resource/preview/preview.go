@@ -15,10 +15,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	admissionv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
 	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
-	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
-	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
@@ -81,21 +79,6 @@ func kinds() []*resource.Resource {
 		devices.ResourcePoolStatusRequests(),
 		apiserverinternal.StorageVersions(),
 	}
-}
-
-// gates are the features that have to be on for a kind to be served at all.
-var gates = map[schema.GroupResource]string{
-	{Group: certificatesv1.GroupName, Resource: "clustertrustbundles"}:          "ClusterTrustBundle",
-	{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:       "PodCertificateRequest",
-	{Group: resourcev1.GroupName, Resource: "devicetaintrules"}:                 "DRADeviceTaintRules",
-	{Group: storagemigrationv1.GroupName, Resource: "storageversionmigrations"}: "StorageVersionMigrator",
-	{Group: schedulingv1beta1.GroupName, Resource: "workloads"}:                 "GenericWorkload",
-	{Group: schedulingv1beta1.GroupName, Resource: "podgroups"}:                 "GenericWorkload",
-	{Group: schedulingv1beta1.GroupName, Resource: "compositepodgroups"}:        "CompositePodGroup",
-	{Group: lifecyclev1alpha1.GroupName, Resource: "evictionrequests"}:          "EvictionRequestAPI",
-	{Group: lifecyclev1alpha1.GroupName, Resource: "evictions"}:                 "EvictionRequestAPI",
-	{Group: resourcev1alpha3.GroupName, Resource: "resourcepoolstatusrequests"}: "DRAResourcePoolStatus",
-	{Group: apiserverinternalv1alpha1.GroupName, Resource: "storageversions"}:   "StorageVersionAPI",
 }
 
 // withVersions returns a resource with all its versions, or as it is.

@@ -38,21 +38,27 @@ func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*
 		return nil, err
 	}
 	byDefault := sets.New[schema.GroupVersionResource]()
+	groups := map[string]resource.Priorities{}
 	var all []*resource.Resource
 	for _, r := range rs {
+		groups[r.Group] = r.Priorities
 		for i := range r.Versions {
 			byDefault.Insert(r.Versions[i].WithResource(r.Plural))
 		}
 		all = append(all, withVersions(r))
 	}
-	all = append(all, kinds()...)
+	for _, r := range kinds() {
+		if p, known := groups[r.Group]; known {
+			r.Priorities = p
+		}
+		all = append(all, r)
+	}
 	if err := settings.check(all); err != nil {
 		return nil, err
 	}
 	var served []*resource.Resource
 	for _, r := range all {
-		gate := gates[r.GroupResource()]
-		off := gate != "" && !features.Enabled(gate)
+		off := r.Gate != "" && !features.Enabled(r.Gate)
 		some, usual := false, false
 		for i := range r.Versions {
 			v := &r.Versions[i]
@@ -71,7 +77,7 @@ func Serve(rs []*resource.Resource, config []string, features *feature.Set) ([]*
 // Changed lists the group versions that are served but usually are not, and
 // those that usually are but are not.
 func Changed(usual, served []*resource.Resource) (on, off []schema.GroupVersion) {
-	before, after := groupVersions(usual), groupVersions(served)
+	before, after := sets.KeySet(resource.Served(usual)), sets.KeySet(resource.Served(served))
 	return sorted(after.Difference(before)), sorted(before.Difference(after))
 }
 
@@ -92,18 +98,6 @@ func Unserved(usual, served []*resource.Resource) []schema.GroupVersionResource 
 		}
 	}
 	return slices.SortedFunc(maps.Keys(missing), func(a, b schema.GroupVersionResource) int { return cmp.Compare(a.String(), b.String()) })
-}
-
-func groupVersions(rs []*resource.Resource) sets.Set[schema.GroupVersion] {
-	all := sets.New[schema.GroupVersion]()
-	for _, r := range rs {
-		for i := range r.Versions {
-			if v := &r.Versions[i]; !v.Unserved {
-				all.Insert(v.GroupVersion)
-			}
-		}
-	}
-	return all
 }
 
 func sorted(gvs sets.Set[schema.GroupVersion]) []schema.GroupVersion {

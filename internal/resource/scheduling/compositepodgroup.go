@@ -21,6 +21,7 @@ func CompositePodGroups() *resource.Resource {
 		GroupVersion: schedulingv1alpha3.SchemeGroupVersion,
 		Kind:         "CompositePodGroup",
 		Plural:       "compositepodgroups",
+		Gate:         "CompositePodGroup",
 		Default: func(g *schedulingv1alpha3.CompositePodGroup) {
 			if g.Spec.DisruptionMode == nil {
 				g.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{Single: &schedulingv1alpha3.SingleCompositeDisruptionMode{}}

@@ -21,6 +21,7 @@ func PodGroups() *resource.Resource {
 		GroupVersion: schedulingv1beta1.SchemeGroupVersion,
 		Kind:         "PodGroup",
 		Plural:       "podgroups",
+		Gate:         "GenericWorkload",
 		Default: func(g *schedulingv1beta1.PodGroup) {
 			if g.Spec.DisruptionMode == nil {
 				g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}

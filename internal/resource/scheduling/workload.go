@@ -19,6 +19,7 @@ func Workloads() *resource.Resource {
 		GroupVersion: schedulingv1beta1.SchemeGroupVersion,
 		Kind:         "Workload",
 		Plural:       "workloads",
+		Gate:         "GenericWorkload",
 		PrepareForCreate: func(r *resource.Request, w *schedulingv1beta1.Workload) {
 			dropWorkloadFields(r.Features, &w.Spec, &schedulingv1beta1.WorkloadSpec{})
 		},

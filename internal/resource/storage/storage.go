@@ -5,12 +5,12 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{
+	return resource.InGroup(resource.Priorities{Group: 16800},
 		CSIDrivers(),
 		CSINodes(),
 		CSIStorageCapacities(),
 		StorageClasses(),
 		VolumeAttachments(),
 		VolumeAttributesClasses(),
-	}
+	)
 }

@@ -6,5 +6,5 @@ import "github.com/coracle-io/coracle/internal/resource"
 
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
-	return []*resource.Resource{StorageVersionMigrations()}
+	return resource.InGroup(resource.Priorities{Group: 15900}, StorageVersionMigrations())
 }

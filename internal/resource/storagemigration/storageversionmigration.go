@@ -17,6 +17,7 @@ func StorageVersionMigrations() *resource.Resource {
 		GroupVersion: storagemigrationv1.SchemeGroupVersion,
 		Kind:         "StorageVersionMigration",
 		Plural:       "storageversionmigrations",
+		Gate:         "StorageVersionMigrator",
 		Cluster:      true,
 		CopyStatus:   func(m, from *storagemigrationv1.StorageVersionMigration) { m.Status = from.Status },
 		Validate:     validateMigration,
