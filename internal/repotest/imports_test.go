@@ -30,7 +30,8 @@ func bans() []ban {
 		{"internal/store", []string{"k8s.io/api/", module + "internal/resource", module + "internal/watchcache"}, "the store holds keys and bytes and never sees a kind"},
 		{"internal/resource", []string{
 			"net/http", "os", module + "internal/store", module + "internal/watchcache", module + "internal/apiserver", module + "internal/client",
-		}, "resources are pure rules: no I/O"},
+			"math/rand", "crypto/rand", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/utils/clock",
+		}, "resources are pure rules: no I/O, no chance, no clock but the one handed in"},
 		{"internal/apiserver/registry", []string{"net/http"}, "the registry carries out what is asked of objects, however it was asked"},
 		{"internal/apiserver/pods", []string{"net/http"}, "actions are carried out upon the registry, however they were asked for"},
 		{"internal/apiserver/reviews", []string{"net/http"}, "reviews are answered upon the registry, however they were asked for"},

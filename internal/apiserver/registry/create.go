@@ -120,7 +120,7 @@ func (c creation) storeNamed(q *Request, obj resource.Object) (*watchcache.Entry
 	obj.SetCreationTimestamp(metav1.Time{Time: time.Unix(q.Now.Unix(), 0)})
 	rules := q.rules()
 	r.PrepareForCreate(rules, obj)
-	finish, err := q.beginCreate(obj, c.gate.dryRun)
+	finish, err := q.Endpoint.begin(q.Context, obj, nil, c.gate.dryRun)
 	if err != nil {
 		return nil, err
 	}

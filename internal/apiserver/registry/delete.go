@@ -102,7 +102,7 @@ func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.
 		}
 		return nil, false, status.FromStore(err, "delete", q.Endpoint.GroupResource(), current.Name)
 	}
-	q.afterDelete(current.Object)
+	q.Endpoint.afterDelete(q.Context, current.Object)
 	return last, true, nil
 }
 

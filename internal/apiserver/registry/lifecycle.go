@@ -18,22 +18,21 @@ type Lifecycle interface {
 
 func nothing(bool) {}
 
-func (q *Request) beginCreate(obj resource.Object, dryRun bool) (finish func(stored bool), err error) {
-	if l := q.Endpoint.lifecycle; l != nil {
-		return l.BeginCreate(q.Context, obj, dryRun)
+// begin lets the resource's lifecycle take part in a write; old is nil for a
+// new object.
+func (e *Endpoint) begin(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(stored bool), err error) {
+	switch {
+	case e.lifecycle == nil:
+		return nothing, nil
+	case old == nil:
+		return e.lifecycle.BeginCreate(ctx, obj, dryRun)
 	}
-	return nothing, nil
+	return e.lifecycle.BeginUpdate(ctx, obj, old, dryRun)
 }
 
-func (q *Request) beginUpdate(obj, old resource.Object, dryRun bool) (finish func(stored bool), err error) {
-	if l := q.Endpoint.lifecycle; l != nil && q.Subresource == nil {
-		return l.BeginUpdate(q.Context, obj, old, dryRun)
-	}
-	return nothing, nil
-}
-
-func (q *Request) afterDelete(obj resource.Object) {
-	if l := q.Endpoint.lifecycle; l != nil {
-		l.AfterDelete(context.WithoutCancel(q.Context), obj)
+// afterDelete tells the resource's lifecycle of an object that is gone.
+func (e *Endpoint) afterDelete(ctx context.Context, obj resource.Object) {
+	if e.lifecycle != nil {
+		e.lifecycle.AfterDelete(context.WithoutCancel(ctx), obj)
 	}
 }

@@ -145,8 +145,11 @@ func (u *update) prepare(q *Request, obj resource.Object, current *watchcache.En
 	q.dedupOwnerReferences(obj, duplicateOwnersAdmitted)
 	rules := q.rules()
 	resource.PrepareUpdate(r, q.Subresource, rules, obj, old)
-	if finish, err = q.beginUpdate(obj, old, dryRun); err != nil {
-		return nothing, err
+	finish = nothing
+	if q.Subresource == nil {
+		if finish, err = q.Endpoint.begin(q.Context, obj, old, dryRun); err != nil {
+			return nothing, err
+		}
 	}
 	checked := false
 	defer func() { // after a panic, too
@@ -209,7 +212,7 @@ func (u *update) remove(q *Request, obj resource.Object, current *watchcache.Ent
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, q.writeError(err, "delete")
 	}
-	q.afterDelete(answer.Object)
+	q.Endpoint.afterDelete(q.Context, answer.Object)
 	return answer, nil
 }
 

@@ -22,12 +22,13 @@ func ResourceSlices() *resource.Resource {
 		Plural:       "resourceslices",
 		Cluster:      true,
 		Spec:         func(s *resourcev1.ResourceSlice) any { return s.Spec },
-		Default:      defaultSlice,
 		PrepareForCreate: func(r *resource.Request, s *resourcev1.ResourceSlice) {
 			feature.Drop(r.Features, sliceFields, &s.Spec, nil)
+			dateTaints(&s.Spec, r.Now)
 		},
 		PrepareForUpdate: func(r *resource.Request, s, old *resourcev1.ResourceSlice) {
 			feature.Drop(r.Features, sliceFields, &s.Spec, &old.Spec)
+			dateTaints(&s.Spec, r.Now)
 		},
 		Validate: func(_ *resource.Request, s *resourcev1.ResourceSlice) field.ErrorList {
 			return validateSlice(&s.Spec, nil)
@@ -56,12 +57,13 @@ func ResourceSlices() *resource.Resource {
 	})
 }
 
-// defaultSlice says of taints that they are new where nothing does.
-func defaultSlice(s *resourcev1.ResourceSlice) {
-	for i := range s.Spec.Devices {
-		for k := range s.Spec.Devices[i].Taints {
-			if taint := &s.Spec.Devices[i].Taints[k]; taint.TimeAdded == nil {
-				taint.TimeAdded = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+// dateTaints says of taints that they are new where nothing does.
+func dateTaints(s *resourcev1.ResourceSliceSpec, now time.Time) {
+	for i := range s.Devices {
+		for k := range s.Devices[i].Taints {
+			if taint := &s.Devices[i].Taints[k]; taint.TimeAdded == nil {
+				added := resource.Seconds(now)
+				taint.TimeAdded = &added
 			}
 		}
 	}

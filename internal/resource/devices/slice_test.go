@@ -7,6 +7,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -160,6 +161,20 @@ spec.devices[0].nodeAllocatableResources[memory].mapping.deviceMultiplier: Inval
 				t.Errorf("%d errors, want %d", len(errs), len(want))
 			}
 		})
+	}
+}
+
+// A taint is dated by the request that brings it, unless it says since when it is.
+func TestTaintsAreDated(t *testing.T) {
+	r, now := devices.ResourceSlices(), time.Unix(1_800_000_000, 500)
+	since := metav1.NewTime(now.AddDate(0, -1, 0))
+	slice := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{Name: "d", Taints: []resourcev1.DeviceTaint{
+		{Key: "new", Effect: "NoSchedule"}, {Key: "old", Effect: "NoSchedule", TimeAdded: &since},
+	}}}}}
+	resource.BeforeCreate(r, &resource.Request{Now: now, Features: turnedOn(t, "DRADeviceTaints")}, slice)
+	taints := slice.Spec.Devices[0].Taints
+	if len(taints) != 2 || !taints[0].TimeAdded.Time.Equal(now.Truncate(time.Second)) || !taints[1].TimeAdded.Equal(&since) {
+		t.Errorf("%+v", taints)
 	}
 }
 
