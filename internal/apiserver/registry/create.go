@@ -185,10 +185,14 @@ func Unstored(obj resource.Object) *watchcache.Entry {
 
 // rules is what a resource's rules may know of the request.
 func (q *Request) rules() *resource.Request {
-	return &resource.Request{
+	r := &resource.Request{
 		Now: q.Now, User: q.User, Namespace: q.Info.Namespace, GroupVersion: q.Endpoint.Version.GroupVersion,
-		Features: q.Registry.Features, NamespaceLabels: q.namespaceLabels, Authorized: q.authorized,
+		Features: q.Registry.Features,
 	}
+	if q.User != nil {
+		r.NamespaceLabels, r.Authorized = q.namespaceLabels, q.authorized
+	}
+	return r
 }
 
 // authorized says whether the user may do a verb with a name that the object

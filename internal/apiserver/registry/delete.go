@@ -50,29 +50,14 @@ func (q *Request) DeleteCollection(entries []*watchcache.Entry, options *metav1.
 
 // deleteObject deletes an object, again if it changes meanwhile.
 func (q *Request) deleteObject(g *Gate, name string, options *metav1.DeleteOptions) (e *watchcache.Entry, gone bool, err error) {
-	kind, gr := q.Endpoint.Kind, q.Endpoint.GroupResource()
-	current, ok := kind.Get(q.Namespace(), name)
-	for fresh := false; ; fresh = true {
-		if !ok {
-			err = apierrors.NewNotFound(gr, name)
-		} else if e, gone, err = q.tryDelete(g, current, options); err == nil {
-			return e, gone, nil
+	err = q.Endpoint.guaranteed(q.Context, "delete", q.Namespace(), name, func(current *watchcache.Entry) (err error) {
+		if current == nil {
+			return apierrors.NewNotFound(q.Endpoint.GroupResource(), name)
 		}
-		if outcomeUnknown(err) || fresh && !errors.Is(err, errRetry) {
-			return nil, false, err
-		}
-		if ctxErr := q.Context.Err(); ctxErr != nil {
-			return nil, false, ctxErr
-		}
-		latest, readErr := kind.Read(q.Context, q.Namespace(), name)
-		if readErr != nil {
-			return nil, false, status.FromStore(readErr, "delete", gr, name)
-		}
-		if ok && latest.Revision == current.Revision && !errors.Is(err, errRetry) {
-			return nil, false, err
-		}
-		current, ok = latest, true
-	}
+		e, gone, err = q.tryDelete(g, current, options)
+		return err
+	})
+	return e, gone, err
 }
 
 // tryDelete deletes one state of the object.

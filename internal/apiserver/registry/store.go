@@ -23,9 +23,9 @@ type update struct {
 	options     *metav1.UpdateOptions
 	uid         types.UID // the object must have it, if set
 	allowCreate bool      // an object that is not there is created
-	// next makes the new object from the current one (nil for none). It is
-	// called again when the current one turns out to have changed, and must
-	// then begin anew.
+	// next makes the new object from the current one (nil for none); nil leaves
+	// that one as it is. It is called again when the current one turns out to
+	// have changed, and must then begin anew.
 	next func(current *watchcache.Entry) (resource.Object, error)
 	// internal changes (bindings, finalizers) skip the field manager, admission
 	// and the endpoint's rules, which the caller has followed.
@@ -34,7 +34,7 @@ type update struct {
 
 // GuaranteedUpdate writes what next makes of the object that the request
 // names, and makes it anew from the latest state should another write come
-// first. uid, if given, is the object's that it must be; a dry run writes
+// first; nil leaves the object as it is. uid, if given, is the object's that it must be; a dry run writes
 // nothing. Field managers, admission and the endpoint's rules are for the
 // caller to follow.
 func (q *Request) GuaranteedUpdate(uid types.UID, dryRun []string, next func(current resource.Object) (resource.Object, error)) (*watchcache.Entry, error) {
@@ -47,53 +47,13 @@ func (q *Request) GuaranteedUpdate(uid types.UID, dryRun []string, next func(cur
 	return e, err
 }
 
-// errRetry says that an object changed under a write.
-var errRetry = errors.New("the object changed during the write")
-
-// store carries out a change:
-//
-//	cached object ─► next ─► rules, admission ─► write if unchanged
-//	      ▲                                         │ conflict, or any refusal
-//	      └──── read from the store ◄───────────────┘ of a cached object
-//
-// The cached object may be old. A refusal that is based on it counts only if
-// the store holds the same.
+// store carries out a change.
 func (u *update) store(q *Request) (e *watchcache.Entry, created bool, err error) {
-	kind := q.Endpoint.Kind
-	current, cached := kind.Get(q.Namespace(), q.Info.Name)
-	if !cached {
-		current = nil
-	}
-	fresh := false
-	for {
+	err = q.Endpoint.guaranteed(q.Context, "update", q.Namespace(), q.Info.Name, func(current *watchcache.Entry) (err error) {
 		e, created, err = u.try(q, current)
-		if err == nil || outcomeUnknown(err) || fresh && !errors.Is(err, errRetry) {
-			return e, created, err
-		}
-		if ctxErr := q.Context.Err(); ctxErr != nil {
-			return nil, false, ctxErr
-		}
-		latest, readErr := kind.Read(q.Context, q.Namespace(), q.Info.Name)
-		switch {
-		case errors.Is(readErr, store.ErrNotFound):
-			latest = nil
-		case readErr != nil:
-			return nil, false, status.FromStore(readErr, "update", q.Endpoint.GroupResource(), q.Info.Name)
-		}
-		if !errors.Is(err, errRetry) && sameEntry(latest, current) {
-			return nil, false, err
-		}
-		current, fresh = latest, true
-	}
-}
-
-// outcomeUnknown says that a write may have happened. It must not be tried
-// again: the second attempt would meet the first one's result and refuse what
-// was done.
-func outcomeUnknown(err error) bool { return apierrors.IsServerTimeout(err) }
-
-func sameEntry(a, b *watchcache.Entry) bool {
-	return a == b || a != nil && b != nil && a.Revision == b.Revision
+		return err
+	})
+	return e, created, err
 }
 
 // try carries out a change against one state of the object.
@@ -108,6 +68,9 @@ func (u *update) try(q *Request, current *watchcache.Entry) (*watchcache.Entry, 
 	obj, err := u.next(current)
 	if err != nil {
 		return nil, false, err
+	}
+	if obj == nil {
+		return current, false, nil
 	}
 	if current == nil {
 		e, err := u.create(q, obj)
