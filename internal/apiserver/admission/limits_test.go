@@ -2,22 +2,27 @@ package admission
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 func list(pairs ...string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
-		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		l[corev1.ResourceName(pairs[i])] = apiresource.MustParse(pairs[i+1])
 	}
 	return l
 }
@@ -62,31 +67,28 @@ func TestLimitRanger(t *testing.T) {
 	}
 }
 
-// quotaStore is a QuotaUpdater over a Memory, with guarded updates.
+// quotaStore is a QuotaUpdater over a Memory.
 type quotaStore struct {
 	mu sync.Mutex
 	*objects.Memory
 }
 
-func (s *quotaStore) Update(_ context.Context, next, old *corev1.ResourceQuota) error {
+func (s *quotaStore) Update(_ context.Context, namespace, name string, next func(*corev1.ResourceQuota) (*corev1.ResourceQuota, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, _ := s.Kind(objects.ResourceQuotas).Get(old.Namespace, old.Name)
-	if o.GetResourceVersion() != old.ResourceVersion {
-		return store.ErrConflict
+	q, ok := s.get(namespace, name)
+	if !ok {
+		return apierrors.NewNotFound(corev1.Resource("resourcequotas"), name)
 	}
-	n, _ := strconv.Atoi(old.ResourceVersion)
-	next.ResourceVersion = strconv.Itoa(n + 1)
-	s.Put(objects.ResourceQuotas, next)
-	return nil
+	changed, err := next(q)
+	if err == nil && changed != nil {
+		s.Put(objects.ResourceQuotas, changed)
+	}
+	return err
 }
 
-func (s *quotaStore) Read(_ context.Context, namespace, name string) (*corev1.ResourceQuota, error) {
-	o, ok := objects.Of[*corev1.ResourceQuota](s.Memory, objects.ResourceQuotas).Get(namespace, name)
-	if !ok {
-		return nil, store.ErrNotFound
-	}
-	return o, nil
+func (s *quotaStore) get(namespace, name string) (*corev1.ResourceQuota, bool) {
+	return objects.Of[*corev1.ResourceQuota](s.Memory, objects.ResourceQuotas).Get(namespace, name)
 }
 
 func quotaOf(name string, hard, used corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {
@@ -120,7 +122,7 @@ func TestResourceQuota(t *testing.T) {
 			if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: test.pod}); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			q, _ := s.Read(t.Context(), "web", "q")
+			q, _ := s.get("web", "q")
 			if got := describeList(q.Status.Used); got != test.used {
 				t.Errorf("used %s, want %s", got, test.used)
 			}
@@ -128,11 +130,33 @@ func TestResourceQuota(t *testing.T) {
 	}
 }
 
+// quotaServer is the plugin of one API server of several on a store.
+func quotaServer(t *testing.T, s store.Store) (admission.Interface, *watchcache.Cache) {
+	t.Helper()
+	cache := watchcache.New(s, []*resource.Resource{core.ResourceQuotas()})
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	running.Go(func() { _ = cache.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	<-cache.Synced()
+	c := config(objects.NewMemory())
+	c.Objects, c.QuotaUpdater = objects.Cache{Cache: cache}, CacheQuotas{Cache: cache}
+	return newResourceQuota(c), cache
+}
+
 func TestQuotaIsNeverGivenTwice(t *testing.T) {
-	s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas, quotaOf("q", list("pods", "10"), list("pods", "0")))}
-	c := config(s.Memory)
-	c.QuotaUpdater = s
-	one, two := newResourceQuota(c), newResourceQuota(c)
+	s := mem.New()
+	_, cache := quotaServer(t, s)
+	q := quotaOf("q", list("pods", "10"), list("pods", "0"))
+	q.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
+	if _, err := cache.At(objects.ResourceQuotas).Create(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	one, _ := quotaServer(t, s)
+	two, _ := quotaServer(t, s)
 	var wg sync.WaitGroup
 	admitted := make(chan bool, 40)
 	for i := range 40 {
@@ -152,8 +176,11 @@ func TestQuotaIsNeverGivenTwice(t *testing.T) {
 			n++
 		}
 	}
-	q, _ := s.Read(t.Context(), "web", "q")
-	if used := describeList(q.Status.Used); n != 10 || used != "pods=10" {
+	e, err := cache.At(objects.ResourceQuotas).Read(t.Context(), "web", "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := describeList(e.Object.(*corev1.ResourceQuota).Status.Used); n != 10 || used != "pods=10" {
 		t.Errorf("%d admitted, used %s", n, used)
 	}
 }
@@ -166,7 +193,7 @@ func TestRefusedWriteIsNotCharged(t *testing.T) {
 	if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: pod(nil)}); got == "" {
 		t.Fatal("admitted")
 	}
-	q, _ := s.Read(t.Context(), "web", "a")
+	q, _ := s.get("web", "a")
 	if used := describeList(q.Status.Used); used != "pods=0" {
 		t.Errorf("quota a was charged: %s", used)
 	}

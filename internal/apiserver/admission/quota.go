@@ -17,20 +17,13 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/quota"
-	"github.com/coracle-io/coracle/internal/store"
 )
-
-// quotaAttempts is how often a charge is tried against the quota's newest
-// state when another server keeps changing it.
-const quotaAttempts = 10
 
 // QuotaUpdater writes quotas' statuses.
 type QuotaUpdater interface {
-	// Update replaces old by next, or fails with store.ErrConflict if the
-	// quota is no longer old.
-	Update(ctx context.Context, next, old *corev1.ResourceQuota) error
-	// Read returns the quota as it is stored now.
-	Read(ctx context.Context, namespace, name string) (*corev1.ResourceQuota, error)
+	// Update writes what next makes of a quota, anew should another write come
+	// first; nil leaves it as it is.
+	Update(ctx context.Context, namespace, name string, next func(*corev1.ResourceQuota) (*corev1.ResourceQuota, error)) error
 }
 
 // resourceQuota charges what a write takes to the quotas of its namespace
@@ -110,32 +103,26 @@ type charge struct {
 
 // charge adds delta to one quota's usage if there is room.
 func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name string, delta corev1.ResourceList) (*charge, error) {
-	q, ok := p.quotas.Get(a.GetNamespace(), name)
-	for range quotaAttempts {
-		if !ok {
-			return nil, nil
-		}
+	var charged *charge
+	var refusal error
+	err := p.updater.Update(ctx, a.GetNamespace(), name, func(q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
+		charged = nil
 		next, amount, err := fits(q, a, delta)
-		if err != nil || next == nil || a.IsDryRun() {
+		if refusal = err; err != nil || next == nil || a.IsDryRun() {
 			return nil, err
 		}
-		err = p.updater.Update(ctx, next, q)
-		if err == nil {
-			return &charge{q.Namespace, q.Name, amount}, nil
-		}
-		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
-			return nil, apierrors.NewInternalError(fmt.Errorf("charging the resource quota %s: %w", name, err))
-		}
-		fresh, err := p.updater.Read(ctx, a.GetNamespace(), name)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, apierrors.NewInternalError(fmt.Errorf("reading the resource quota %s: %w", name, err))
-		}
-		q = fresh
+		charged = &charge{q.Namespace, q.Name, amount}
+		return next, nil
+	})
+	switch {
+	case err == nil:
+		return charged, nil
+	case refusal != nil:
+		return nil, refusal
+	case apierrors.IsNotFound(err):
+		return nil, nil
 	}
-	return nil, apierrors.NewConflict(corev1.Resource("resourcequotas"), name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	return nil, apierrors.NewInternalError(fmt.Errorf("charging the resource quota %s: %w", name, err))
 }
 
 // fits returns the quota with delta added to what is used and how much of
@@ -195,20 +182,13 @@ func unknown(q *corev1.ResourceQuota, a admission.Attributes, all corev1.Resourc
 func (p *resourceQuota) giveBack(ctx context.Context, charged []charge) error {
 	var errs []error
 	for _, c := range charged {
-		for range quotaAttempts {
-			q, err := p.updater.Read(ctx, c.namespace, c.name)
-			if errors.Is(err, store.ErrNotFound) {
-				break
-			}
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
+		err := p.updater.Update(ctx, c.namespace, c.name, func(q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
 			next := q.DeepCopy()
 			next.Status.Used = resources.Mask(resources.SubtractWithNonNegativeResult(q.Status.Used, c.amount), resources.ResourceNames(q.Status.Hard))
-			if err = p.updater.Update(ctx, next, q); !errors.Is(err, store.ErrConflict) {
-				break
-			}
+			return next, nil
+		})
+		if !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -138,7 +136,7 @@ func (b *backend) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := b.report(ctx, condition); err != nil && ctx.Err() == nil {
+		if err := b.server.report(ctx, b.name, condition, b.serves); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot write the status of an APIService yet", "apiService", b.name)
 		}
 		wait := checkInterval
@@ -156,27 +154,4 @@ func (b *backend) run(ctx context.Context) {
 		case <-b.server.Clock.After(wait):
 		}
 	}
-}
-
-// report writes the backend's condition into its APIService.
-func (b *backend) report(ctx context.Context, c apiregistrationv1.APIServiceCondition) error {
-	for ctx.Err() == nil {
-		e, err := b.server.kind.Read(ctx, "", b.name)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if !b.serves(e.Object.(*apiregistrationv1.APIService)) {
-			return nil
-		}
-		switch err := b.server.report(ctx, e, c); {
-		case errors.Is(err, store.ErrNotFound):
-			return nil
-		case !errors.Is(err, store.ErrConflict):
-			return err
-		}
-	}
-	return ctx.Err()
 }

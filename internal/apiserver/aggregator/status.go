@@ -2,18 +2,16 @@ package aggregator
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
-	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -23,37 +21,39 @@ func (s *Server) settleLocal(ctx context.Context, e *watchcache.Entry) {
 		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
 		Reason: "Local", Message: "Local APIServices are always available",
 	}
-	err := s.report(ctx, e, local)
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return // its event comes
-	}
+	err := s.report(ctx, e.Name, local, func(service *apiregistrationv1.APIService) bool { return service.Spec.Service == nil })
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot write the status of an APIService yet", "apiService", e.Name)
 		s.retry(ctx)
 	}
 }
 
-// report writes an APIService's Available condition, unless it is there.
-func (s *Server) report(ctx context.Context, e *watchcache.Entry, c apiregistrationv1.APIServiceCondition) error {
-	have := e.Object.(*apiregistrationv1.APIService)
-	c.LastTransitionTime = metav1.NewTime(s.Clock.Now().Truncate(time.Second))
-	status := withCondition(have.Status.Conditions, c)
-	if status == nil {
+// report writes the Available condition of an APIService that is the wanted
+// one, unless it is there.
+func (s *Server) report(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition, wanted func(*apiregistrationv1.APIService) bool) error {
+	c.LastTransitionTime = resource.Seconds(s.Clock.Now())
+	changed := false
+	err := s.writer().UpdateStatus(ctx, s.kind, "", name, fieldManager, func(current resource.Object) (resource.Object, error) {
+		have := current.(*apiregistrationv1.APIService)
+		conditions := withCondition(have.Status.Conditions, c)
+		if changed = conditions != nil && wanted(have); !changed {
+			return nil, nil
+		}
+		next := have.DeepCopy()
+		next.Status.Conditions = conditions
+		return next, nil
+	})
+	if changed && s.Unavailable != nil && c.Status != apiregistrationv1.ConditionTrue {
+		s.Unavailable.WithLabelValues(name, c.Reason).Inc()
+	}
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if s.Unavailable != nil && c.Status != apiregistrationv1.ConditionTrue {
-		s.Unavailable.WithLabelValues(have.Name, c.Reason).Inc()
-	}
-	next := have.DeepCopy()
-	next.Status.Conditions = status
-	if s.Managers != nil {
-		r := s.kind.Resource()
-		if err := s.Managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, have, next, fieldManager); err != nil {
-			return err
-		}
-	}
-	_, err := s.kind.Update(ctx, next, e)
 	return err
+}
+
+func (s *Server) writer() registry.Writer {
+	return registry.Writer{Managers: s.Managers, Clock: s.Clock}
 }
 
 // fieldManager owns what the API server writes into an APIService's status.

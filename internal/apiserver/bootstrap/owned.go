@@ -2,18 +2,40 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // fieldManager owns the fields of the default objects.
 const fieldManager = "kube-apiserver"
+
+// owner tracks the ownership of the default objects' fields.
+type owner struct{ clock clock.PassiveClock }
+
+// Update implements registry.FieldManagers: what this server makes, it owns.
+func (o owner) Update(k registry.ManagedKind, live, obj resource.Object, _ string) error {
+	if live != nil {
+		return nil
+	}
+	return own(k.Version, obj, o.clock.Now())
+}
+
+// KeepTimes implements registry.FieldManagers: no entries are made anew.
+func (owner) KeepTimes(resource.Object, resource.Object) {}
+
+// Apply implements registry.FieldManagers: the default objects are not applied.
+func (owner) Apply(registry.ManagedKind, resource.Object, map[string]any, string, bool) (resource.Object, error) {
+	return nil, errors.ErrUnsupported
+}
 
 // own notes in a new object that this server owns its fields. The default
 // objects are few and plain: their lists and references are owned as a whole

@@ -2,16 +2,15 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -22,74 +21,55 @@ type CacheWriter struct {
 	Clock clock.PassiveClock
 }
 
-func (w CacheWriter) kind(storagePath string) (*watchcache.Kind, *resource.Resource, error) {
-	k := w.Cache.At(storagePath)
-	if k == nil {
-		return nil, nil, fmt.Errorf("nothing is stored under %s", storagePath)
+func (w CacheWriter) kind(storagePath string) (*watchcache.Kind, error) {
+	if k := w.Cache.At(storagePath); k != nil {
+		return k, nil
 	}
-	return k, k.Resource(), nil
+	return nil, fmt.Errorf("nothing is stored under %s", storagePath)
+}
+
+func (w CacheWriter) writer() registry.Writer {
+	return registry.Writer{Managers: owner{w.Clock}, Clock: w.Clock}
 }
 
 // Create implements Writer.
 func (w CacheWriter) Create(ctx context.Context, storagePath string, obj resource.Object) error {
-	k, r, err := w.kind(storagePath)
+	k, err := w.kind(storagePath)
 	if err != nil {
 		return err
 	}
-	now := w.Clock.Now()
-	hub := r.Hub()
-	obj.GetObjectKind().SetGroupVersionKind(hub.WithKind(r.Kind))
-	obj.SetUID(uuid.NewUUID())
-	obj.SetCreationTimestamp(metav1.NewTime(now.Truncate(time.Second)))
-	hub.Default(obj)
-	if err := own(hub, obj, now); err != nil {
-		return err
-	}
-	if errs := resource.BeforeCreate(r, &resource.Request{Now: now, Namespace: obj.GetNamespace()}, obj); len(errs) > 0 {
-		return errs.ToAggregate()
-	}
-	if _, err = k.Create(ctx, obj); errors.Is(err, store.ErrExists) {
-		return nil
-	}
-	return err
+	return overtaken(w.writer().Create(ctx, k, obj))
 }
 
 // Update implements Writer.
 func (w CacheWriter) Update(ctx context.Context, storagePath string, obj, old resource.Object) error {
-	k, r, err := w.kind(storagePath)
+	k, err := w.kind(storagePath)
 	if err != nil {
 		return err
 	}
-	e, ok := k.Get(old.GetNamespace(), old.GetName())
-	if !ok || e.Object != old {
-		return nil
-	}
-	r.Hub().Default(obj)
-	req := &resource.Request{Now: w.Clock.Now(), Namespace: obj.GetNamespace()}
-	if errs := resource.BeforeUpdate(r, req, obj, old); len(errs) > 0 {
-		return errs.ToAggregate()
-	}
-	_, err = k.Update(ctx, obj, e)
-	return overtaken(err)
+	return overtaken(w.writer().Update(ctx, k, old.GetNamespace(), old.GetName(), func(current resource.Object) (resource.Object, error) {
+		if current.GetResourceVersion() != old.GetResourceVersion() {
+			return nil, nil
+		}
+		k.Resource().Hub().Default(obj)
+		return obj, nil
+	}))
 }
 
 // Delete implements Writer.
 func (w CacheWriter) Delete(ctx context.Context, storagePath string, old resource.Object) error {
-	k, _, err := w.kind(storagePath)
+	k, err := w.kind(storagePath)
 	if err != nil {
 		return err
 	}
-	e, ok := k.Get(old.GetNamespace(), old.GetName())
-	if !ok || e.Object != old {
-		return nil
-	}
-	_, err = k.Delete(ctx, e, nil)
-	return overtaken(err)
+	return overtaken(w.writer().Delete(ctx, k, old.GetNamespace(), old.GetName(), &metav1.Preconditions{
+		UID: ptr.To(old.GetUID()), ResourceVersion: ptr.To(old.GetResourceVersion()),
+	}))
 }
 
 // overtaken says that it is no error if another server was faster.
 func overtaken(err error) error {
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -7,12 +7,11 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -100,58 +99,31 @@ func (c *cleanup) removeInstances(ctx context.Context) error {
 }
 
 // removeInstance deletes an object, or marks one as deleted that has
-// finalizers. One that has changed meanwhile is seen again.
+// finalizers.
 func (c *cleanup) removeInstance(ctx context.Context, e *watchcache.Entry) error {
-	var err error
-	switch {
-	case len(e.Object.GetFinalizers()) == 0:
-		_, err = c.instances.Delete(ctx, e, nil)
-	case e.Object.GetDeletionTimestamp() == nil:
-		obj := e.Object.DeepCopyObject().(resource.Object)
-		now, grace := metav1.NewTime(c.server.Clock.Now().Truncate(time.Second)), int64(0)
-		obj.SetDeletionTimestamp(&now)
-		obj.SetDeletionGracePeriodSeconds(&grace)
-		obj.SetGeneration(obj.GetGeneration() + 1)
-		_, err = c.instances.Update(ctx, obj, e)
+	if len(e.Object.GetFinalizers()) > 0 && e.Object.GetDeletionTimestamp() != nil {
+		return nil // it waits for them
 	}
-	return overtaken(err)
-}
-
-// overtaken takes it for no error that someone else was faster.
-func overtaken(err error) error {
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+	err := c.server.writer().Delete(ctx, c.instances, e.Namespace, e.Name, nil)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// conclude notes how far the cleanup is; finished takes the finalizer away.
+// conclude notes how far the cleanup is; finished takes the finalizer away,
+// with the last of which the definition goes.
 func (c *cleanup) conclude(ctx context.Context, condition apiextensionsv1.CustomResourceDefinitionCondition, finished bool) error {
-	for ctx.Err() == nil {
-		e, err := c.definitions.Read(ctx, "", c.crd.Name)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		next := e.Object.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()
+	condition.LastTransitionTime = resource.Seconds(c.server.Clock.Now())
+	return c.server.update(ctx, c.definitions, c.crd.Name, func(current resource.Object) (resource.Object, error) {
+		next := current.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()
 		if next.UID != c.crd.UID {
-			return nil
+			return nil, nil
 		}
-		condition.LastTransitionTime = metav1.NewTime(c.server.Clock.Now().Truncate(time.Second))
 		apihelpers.SetCRDCondition(next, condition)
 		if finished {
 			apihelpers.CRDRemoveFinalizer(next, apiextensionsv1.CustomResourceCleanupFinalizer)
 		}
-		if len(next.Finalizers) == 0 {
-			_, err = c.definitions.Delete(ctx, e, next)
-		} else {
-			_, err = c.server.update(ctx, c.definitions, next, e)
-		}
-		if !errors.Is(err, store.ErrConflict) {
-			return overtaken(err)
-		}
-	}
-	return ctx.Err()
+		return next, nil
+	})
 }

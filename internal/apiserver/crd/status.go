@@ -2,16 +2,16 @@ package crd
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
-	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -79,20 +79,25 @@ func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
 // writeStatus stores a definition's new status. A definition that has changed
 // meanwhile is left: its event comes.
 func (s *Server) writeStatus(ctx context.Context, kind *watchcache.Kind, st *state) error {
-	next := *st.next // the write sets its revision
-	_, err := s.update(ctx, kind, &next, st.entry)
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+	return s.update(ctx, kind, st.entry.Name, func(current resource.Object) (resource.Object, error) {
+		if current.GetResourceVersion() != st.entry.Object.GetResourceVersion() {
+			return nil, nil
+		}
+		next := *st.next // the write sets its revision
+		return &next, nil
+	})
+}
+
+// update writes what next makes of a definition's status. One that is gone is
+// left.
+func (s *Server) update(ctx context.Context, kind *watchcache.Kind, name string, next func(current resource.Object) (resource.Object, error)) error {
+	err := s.writer().UpdateStatus(ctx, kind, "", name, fieldManager, next)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-func (s *Server) update(ctx context.Context, kind *watchcache.Kind, next *apiextensionsv1.CustomResourceDefinition, old *watchcache.Entry) (*watchcache.Entry, error) {
-	if s.managers != nil {
-		r := kind.Resource()
-		if err := s.managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, old.Object, next, fieldManager); err != nil {
-			return nil, err
-		}
-	}
-	return kind.Update(ctx, next, old)
+func (s *Server) writer() registry.Writer {
+	return registry.Writer{Managers: s.managers, Clock: s.Clock}
 }

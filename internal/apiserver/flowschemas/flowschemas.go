@@ -11,6 +11,7 @@ import (
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -19,7 +20,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -127,11 +127,8 @@ func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) (o
 		if condition == nil {
 			continue
 		}
-		err := w.write(ctx, schemas, e, condition)
-		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-			continue // its event comes
-		}
-		if err != nil && ctx.Err() == nil {
+		err := w.write(ctx, schemas, schema, condition)
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot write the status of a FlowSchema, will try again", "flowSchema", e.Name, "in", retry)
 			ok = false
 		}
@@ -167,28 +164,29 @@ func dangling(s *flowcontrolv1.FlowSchema, found bool, now time.Time) *flowcontr
 	return &want
 }
 
-// write applies the condition to the status.
-func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, e *watchcache.Entry, c *flowcontrolv1.FlowSchemaCondition) error {
+// write applies the condition to the status of a schema. One that has changed
+// meanwhile is left: its event comes.
+func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, s *flowcontrolv1.FlowSchema, c *flowcontrolv1.FlowSchemaCondition) error {
 	r := schemas.Resource()
-	kind := registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}
-	live := e.Object
-	if len(live.GetManagedFields()) == 0 {
-		live = live.DeepCopyObject().(resource.Object)
-		if err := w.Managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer); err != nil {
-			return err
-		}
-	}
-	next, err := w.Managers.Apply(kind, live, map[string]any{
+	applied := map[string]any{
 		"apiVersion": r.Hub().GroupVersion.String(), "kind": r.Kind,
-		"metadata": map[string]any{"name": e.Name},
+		"metadata": map[string]any{"name": s.Name},
 		"status": map[string]any{"conditions": []any{map[string]any{
 			"type": string(c.Type), "status": string(c.Status), "reason": c.Reason, "message": c.Message,
 			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
 		}}},
-	}, consumer, true)
-	if err != nil {
-		return err
 	}
-	_, err = schemas.Update(ctx, next, e)
-	return err
+	writer := registry.Writer{Managers: w.Managers, Clock: w.Clock}
+	return writer.GuaranteedUpdate(ctx, schemas, "", s.Name, func(live resource.Object) (resource.Object, error) {
+		if live.GetResourceVersion() != s.ResourceVersion {
+			return nil, nil
+		}
+		if len(live.GetManagedFields()) == 0 {
+			live = live.DeepCopyObject().(resource.Object)
+			if err := w.Managers.Update(registry.ManagedKind{Resource: r, Version: r.Hub()}, nil, live, producer); err != nil {
+				return nil, err
+			}
+		}
+		return w.Managers.Apply(registry.ManagedKind{Resource: r, Version: r.Hub(), Subresource: "status"}, live, applied, consumer, true)
+	})
 }

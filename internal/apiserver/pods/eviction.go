@@ -20,7 +20,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -77,7 +76,7 @@ func evict(q *registry.Request, options *metav1.DeleteOptions) error {
 		if err := registry.CheckPreconditions(q.Endpoint, pod, options); err != nil {
 			return err
 		}
-		asJudged, err := disrupt(q, pod, len(options.DryRun) > 0)
+		asJudged, err := disrupt(q, pod, options.DryRun)
 		if err != nil {
 			return err
 		}
@@ -129,13 +128,10 @@ func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteO
 	return err
 }
 
-// budgetTries is how often a disruption is tried against a changing budget.
-const budgetTries = 3
-
 // disrupt takes one disruption from the pod's budget, if it has one, or says
 // why there is none to take. asJudged says that a pod goes without one because
 // it is not ready, and may no more once it is.
-func disrupt(q *registry.Request, pod *corev1.Pod, dryRun bool) (asJudged bool, err error) {
+func disrupt(q *registry.Request, pod *corev1.Pod, dryRun []string) (asJudged bool, err error) {
 	if needsNoBudget(pod) {
 		return pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil, nil
 	}
@@ -143,29 +139,23 @@ func disrupt(q *registry.Request, pod *corev1.Pod, dryRun bool) (asJudged bool, 
 	if budgets == nil {
 		return false, nil
 	}
-	for try := 0; ; try++ {
-		e, err := budgetOf(budgets, pod)
-		if e == nil || err != nil {
-			return false, err
-		}
-		next, err := disrupted(e.Object.(*policyv1.PodDisruptionBudget), pod, q.Now)
-		if err != nil || next == nil || dryRun {
-			return next == nil, err
-		}
-		_, err = budgets.Kind.Update(q.Context, next, e)
-		switch {
-		case err == nil:
-			return false, nil
-		case try < budgetTries && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound)):
-			if _, err := q.Registry.Cache.Fresh(q.Context); err != nil {
-				return false, status.FromStore(err, "update", budgets.GroupResource(), next.Name)
-			}
-		case errors.Is(err, store.ErrConflict):
-			return false, tooManyDisruptions(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", next.Name))
-		default:
-			return false, status.FromStore(err, "update", budgets.GroupResource(), next.Name)
-		}
+	e, err := budgetOf(budgets, pod)
+	if e == nil || err != nil {
+		return false, err
 	}
+	budget := *q
+	budget.Endpoint, budget.Subresource, budget.Info.Name = budgets, nil, e.Name
+	_, err = budget.GuaranteedUpdate("", dryRun, func(current resource.Object) (resource.Object, error) {
+		next, err := disrupted(current.(*policyv1.PodDisruptionBudget), pod, q.Now)
+		if asJudged = err == nil && next == nil; err != nil || asJudged {
+			return nil, err
+		}
+		return next, nil
+	})
+	if apierrors.IsNotFound(err) { // there is no budget any more
+		err = nil
+	}
+	return asJudged, err
 }
 
 // needsNoBudget says that a pod that goes disrupts nothing.

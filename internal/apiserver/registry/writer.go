@@ -30,9 +30,11 @@ func (w Writer) request(ctx context.Context, kind *watchcache.Kind, namespace, n
 	}
 }
 
-// Create stores a new object, which it changes.
+// Create stores a new object like obj, which may have been stored before.
 func (w Writer) Create(ctx context.Context, kind *watchcache.Kind, obj resource.Object) error {
 	q := w.request(ctx, kind, obj.GetNamespace(), "")
+	obj = obj.DeepCopyObject().(resource.Object)
+	obj.SetResourceVersion("")
 	obj.GetObjectKind().SetGroupVersionKind(q.Endpoint.Version.WithKind(q.Endpoint.Resource.Kind))
 	q.Endpoint.Version.Default(obj)
 	_, err := q.Create(obj, &metav1.CreateOptions{})

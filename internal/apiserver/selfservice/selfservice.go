@@ -116,30 +116,14 @@ func leaseKey(a netip.Addr) string { return leasePrefix + a.String() }
 
 // renewLease says that this server is alive, in the form of upstream's storage.
 func renewLease(ctx context.Context, c Config) error {
-	key := leaseKey(c.Address)
 	lease := &corev1.Endpoints{ //nolint:staticcheck // the form in which upstream stores leases
 		TypeMeta: metav1.TypeMeta{Kind: "Endpoints", APIVersion: "v1"},
 		Subsets:  []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: c.Address.String()}}}}, //nolint:staticcheck // as above
 	}
-	for {
-		kv, err := c.Store.Get(ctx, key)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		lease.Generation = kv.Revision
-		value, encodeErr := resource.EncodeProtobuf(lease, lease.GroupVersionKind())
-		if encodeErr != nil {
-			return encodeErr
-		}
-		if err != nil {
-			_, err = c.Store.Create(ctx, key, value, leaseTTL)
-		} else {
-			_, err = c.Store.Update(ctx, key, value, kv.Revision, leaseTTL)
-		}
-		if !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-	}
+	return store.Change(ctx, c.Store, leaseKey(c.Address), leaseTTL, func(current store.KeyValue) ([]byte, error) {
+		lease.Generation = current.Revision
+		return resource.EncodeProtobuf(lease, lease.GroupVersionKind())
+	})
 }
 
 // liveAddresses lists the API servers whose leases have not expired, sorted.

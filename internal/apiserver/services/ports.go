@@ -95,55 +95,51 @@ func (b *bitmap) setAny() (int32, error) {
 	return 0, errRangeFull
 }
 
-// read returns the stored bitmap and its revision; 0 if there is none yet.
-func (p *ports) read(ctx context.Context) (*bitmap, *corev1.RangeAllocation, int64, error) {
-	b := &bitmap{limits: p.limits, bits: new(big.Int)}
+// read returns the stored bitmap.
+func (p *ports) read(ctx context.Context) (*bitmap, error) {
 	kv, err := p.store.Get(ctx, portsKey)
-	if errors.Is(err, store.ErrNotFound) {
-		return b, newRange(p.limits), 0, nil
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, err
 	}
-	if err != nil {
-		return nil, nil, 0, err
+	b, _, err := p.decode(kv)
+	return b, err
+}
+
+// decode returns a stored value and the bitmap that it holds; both are new if
+// there is none.
+func (p *ports) decode(kv store.KeyValue) (*bitmap, *corev1.RangeAllocation, error) {
+	b := &bitmap{limits: p.limits, bits: new(big.Int)}
+	if kv.Revision == 0 {
+		return b, newRange(p.limits), nil
 	}
 	stored, err := decodeRange(kv.Value)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("read %s: %w", portsKey, err)
+		return nil, nil, fmt.Errorf("read %s: %w", portsKey, err)
 	}
 	if stored.Range == p.limits.String() {
 		b.bits.SetBytes(stored.Data)
 	}
-	return b, stored, kv.Revision, nil
+	return b, stored, nil
 }
 
 // change changes the stored bitmap; decide is called again if another server
 // changed it first.
 func (p *ports) change(ctx context.Context, decide func(*bitmap) error) error {
-	for {
-		b, stored, revision, err := p.read(ctx)
+	return store.Change(ctx, p.store, portsKey, 0, func(current store.KeyValue) ([]byte, error) {
+		b, stored, err := p.decode(current)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		before := new(big.Int).Set(b.bits)
 		if err := decide(b); err != nil {
-			return err
+			return nil, err
 		}
-		if revision != 0 && before.Cmp(b.bits) == 0 {
-			return nil
+		if current.Revision != 0 && before.Cmp(b.bits) == 0 {
+			return nil, nil
 		}
 		stored.Range, stored.Data = p.limits.String(), b.bits.Bytes()
-		value, err := resource.EncodeProtobuf(stored, stored.GroupVersionKind())
-		if err != nil {
-			return err
-		}
-		if revision == 0 {
-			_, err = p.store.Create(ctx, portsKey, value, 0)
-		} else {
-			_, err = p.store.Update(ctx, portsKey, value, revision, 0)
-		}
-		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-	}
+		return resource.EncodeProtobuf(stored, stored.GroupVersionKind())
+	})
 }
 
 func newRange(limits PortRange) *corev1.RangeAllocation {
@@ -204,7 +200,7 @@ func (p *ports) try(ctx context.Context, dryRun bool, decide func(*bitmap) error
 	if !dryRun {
 		return p.change(ctx, decide)
 	}
-	b, _, _, err := p.read(ctx)
+	b, err := p.read(ctx)
 	if err != nil {
 		return err
 	}

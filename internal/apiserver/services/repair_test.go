@@ -86,7 +86,7 @@ func takenNow(t *testing.T, a *Allocator) []string {
 		all = append(all, e.Name)
 		return true
 	})
-	b, _, _, err := a.ports.read(t.Context())
+	b, err := a.ports.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,10 +58,6 @@ func (a *Server) defaults() (objects.Source, bootstrap.Writer, bootstrap.Options
 			"requestheader-group-headers":        a.identity.frontProxy.GroupHeaders,
 			"requestheader-extra-headers-prefix": a.identity.frontProxy.ExtraHeaderPrefixes,
 		},
-<<<<<<< HEAD:internal/component/apiserver/keep.go
-		TurnedOn: a.apis.turnedOn, TurnedOff: a.apis.turnedOff,
-=======
-		Served: a.served,
->>>>>>> 58bcbf4 (resource: actions, feature gates and places in discovery are a kind's):internal/component/keep.go
+		Served: a.apis.versions,
 	}
 }

@@ -41,8 +41,7 @@ type apis struct {
 	features  *feature.Set
 	usual     []*resource.Resource // those of no flags
 	resources []*resource.Resource // those that are served
-	// turnedOn and turnedOff are the versions in which the two differ.
-	turnedOn, turnedOff []schema.GroupVersion
+	versions  resource.GroupVersions
 }
 
 func (a *Server) chooseAPIs(ctx context.Context) error {
@@ -58,8 +57,7 @@ func (a *Server) chooseAPIs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.apis = apis{features: features, usual: usual, resources: served}
-	a.apis.turnedOn, a.apis.turnedOff = preview.Changed(usual, served)
+	a.apis = apis{features: features, usual: usual, resources: served, versions: resource.Served(served)}
 	return nil
 }
 
@@ -185,10 +183,11 @@ func (a *Server) newExtensions() error {
 	if err != nil {
 		return err
 	}
-	if err := documents.TurnOn(a.apis.turnedOn); err != nil {
+	turnedOn, turnedOff := preview.Changed(a.apis.usual, a.apis.resources)
+	if err := documents.TurnOn(turnedOn); err != nil {
 		return err
 	}
-	documents.TurnOff(a.apis.turnedOff, preview.Unserved(a.apis.usual, a.apis.resources))
+	documents.TurnOff(turnedOff, preview.Unserved(a.apis.usual, a.apis.resources))
 	custom := crd.New(crd.Config{
 		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
 	})
