@@ -54,7 +54,7 @@ func (q operation) watch() error {
 	}
 	w := &watcher{
 		endpoint: q.Endpoint,
-		selected: registry.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector),
+		selected: watchcache.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector),
 		output:   out.Output,
 		table:    table,
 		marks:    options.AllowWatchBookmarks,
@@ -84,7 +84,7 @@ func (q operation) watch() error {
 // watcher is one watch while it lasts.
 type watcher struct {
 	endpoint *registry.Endpoint
-	selected registry.Selection
+	selected watchcache.Selection
 	output   codec.Output
 	table    codec.TableOptions
 	marks    bool // bookmarks are wanted
@@ -169,7 +169,7 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 	defer time.AfterFunc(slowAnswer, w.leave).Stop() // others get the seat that a slow client does not need
 	var failed error
 	ended := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
-		failed = w.add("ADDED", e)
+		failed = w.add(watchcache.Added.String(), e)
 		return failed == nil
 	})
 	if failed == nil {
@@ -187,15 +187,15 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 // sendEvents sends what of the events the client selected.
 func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	for _, e := range events {
-		eventType, left := w.selected.Seen(e)
+		what, left := w.selected.Seen(e)
 		var err error
 		switch {
-		case eventType == "":
+		case what == 0:
 			continue
 		case left:
 			err = w.addLeft(e)
 		default:
-			err = w.add(eventType, e.Entry)
+			err = w.add(what.String(), e.Entry)
 		}
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ func (w *watcher) addLeft(e *watchcache.Event) error {
 	}
 	w.gather()
 	before := len(w.frames)
-	w.frames = codec.AppendFrame(w.frames, w.output.Media, "DELETED", body)
+	w.frames = codec.AppendFrame(w.frames, w.output.Media, watchcache.Deleted.String(), body)
 	return w.sent(before)
 }
 

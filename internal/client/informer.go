@@ -141,7 +141,7 @@ func (i *informer) apply(events []*watchcache.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, e := range events {
-		what := i.view.see(e)
+		what, _ := i.view.selected.Seen(e)
 		if what == 0 {
 			continue
 		}

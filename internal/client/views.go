@@ -27,7 +27,7 @@ func newViews(c *watchcache.Cache) *views {
 	for _, k := range c.Kinds() {
 		for _, version := range k.Resource().Versions {
 			if _, custom := version.New().(*unstructured.Unstructured); !custom {
-				v.byType[reflect.TypeOf(version.New())] = view{cache: c, kind: k, version: version}
+				v.byType[reflect.TypeOf(version.New())] = view{cache: c, kind: k, version: version, selected: watchcache.NewSelection(k.Resource(), "", nil, nil)}
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
 		}
 		for _, version := range r.Versions {
 			if version.GroupVersion == gvr.GroupVersion() {
-				return &view{cache: v.cache, kind: k, version: version}, true
+				return &view{cache: v.cache, kind: k, version: version, selected: watchcache.NewSelection(r, "", nil, nil)}, true
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
 func (v *views) watcher(fallback dynamic.Interface) func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer {
 	return func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
 		if found, ok := v.ofResource(gvr); ok {
-			found.namespace, found.selector = namespace, selector
+			found.selected = watchcache.NewSelection(found.kind.Resource(), namespace, nil, selector)
 			return newInformer(found)
 		}
 		return dynamicInformer(fallback, gvr, namespace, selector)

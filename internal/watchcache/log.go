@@ -18,6 +18,17 @@ const (
 	Deleted
 )
 
+// String is the type as watches say it.
+func (t EventType) String() string {
+	switch t {
+	case Added:
+		return "ADDED"
+	case Modified:
+		return "MODIFIED"
+	}
+	return "DELETED"
+}
+
 // Event is one change. Entry is the object after it; for Deleted it is the
 // last state with the resourceVersion of the deletion. Previous is nil for Added.
 type Event struct {

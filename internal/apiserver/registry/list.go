@@ -22,8 +22,8 @@ type Page struct {
 
 // List finds the objects that the options ask for, or as many as fit a page.
 func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
-	s := NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector)
-	start, err := q.listStart(options, s.namespace)
+	s := watchcache.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector)
+	start, err := q.listStart(options, s.Namespace())
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
 	p, err := collect(q.Context, &start.view, &s, start.after, limit)
 	switch {
 	case errors.Is(err, store.ErrCompacted) && options.Continue != "":
-		return nil, errContinueExpired(start.after, s.namespace)
+		return nil, errContinueExpired(start.after, s.Namespace())
 	case errors.Is(err, store.ErrCompacted):
 		return nil, apierrors.NewResourceExpired(listExpired)
 	}
@@ -42,9 +42,9 @@ func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
 }
 
 // collect takes one page out of a view; limit 0 is everything.
-func collect(ctx context.Context, v *view, s *Selection, after watchcache.Position, limit int) (*Page, error) {
+func collect(ctx context.Context, v *view, s *watchcache.Selection, after watchcache.Position, limit int) (*Page, error) {
 	p := &Page{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(v.revision(), 10)}}
-	if v.snapshot != nil && s.everything() && s.namespace == "" && limit == 0 {
+	if v.snapshot != nil && s.Everything() && s.Namespace() == "" && limit == 0 {
 		p.Entries = make([]*watchcache.Entry, 0, v.snapshot.Len())
 	}
 	more, about := false, limit
@@ -60,13 +60,13 @@ func collect(ctx context.Context, v *view, s *Selection, after watchcache.Positi
 		return p, err
 	}
 	last := p.Entries[len(p.Entries)-1].Position()
-	token, err := encodeToken(last, s.namespace, v.revision())
+	token, err := encodeToken(last, s.Namespace(), v.revision())
 	if err != nil {
 		return nil, err
 	}
 	p.Meta.Continue = token
-	if s.everything() {
-		remaining, err := v.count(ctx, s.namespace, last)
+	if s.Everything() {
+		remaining, err := v.count(ctx, s.Namespace(), last)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +40,25 @@ func (e *Endpoint) Allows(verb string) bool { return slices.Contains(e.Resource.
 
 // IsCustom says that the objects are custom resources, which have no Go struct.
 func (e *Endpoint) IsCustom() bool { return e.fields == nil }
+
+// FieldLabel returns the field that the version's label selects by, or refuses
+// one that cannot be selected by. A version that lists its labels, as those of
+// custom resources do, has no metadata.namespace where the kind has none.
+func (e *Endpoint) FieldLabel(label string) (string, error) {
+	r, v := e.Resource, e.Version
+	field, known := v.FieldLabels[label]
+	switch {
+	case label == "metadata.name", label == "metadata.namespace" && (r.Namespaced || v.FieldLabels == nil):
+		return label, nil
+	case known:
+		return field, nil
+	case v.FieldLabels == nil && slices.Contains(r.Fields, label):
+		return label, nil
+	case len(r.Fields) > 0, v.FieldLabels != nil:
+		return "", fmt.Errorf("field label not supported: %s", label)
+	}
+	return "", fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
+}
 
 // Routes finds endpoints. It never changes.
 type Routes struct {

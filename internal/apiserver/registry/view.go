@@ -22,13 +22,11 @@ func (v *view) revision() int64 {
 
 // visit calls a function with every selected entry after a position, in key
 // order, until it returns false. about is how many entries are wanted; 0 is all.
-func (v *view) visit(ctx context.Context, s *Selection, after watchcache.Position, about int, visit func(*watchcache.Entry) bool) error {
+func (v *view) visit(ctx context.Context, s *watchcache.Selection, after watchcache.Position, about int, visit func(*watchcache.Entry) bool) error {
 	if v.snapshot != nil {
 		return s.Visit(ctx, *v.snapshot, after, visit)
 	}
-	return v.past.Ascend(ctx, s.namespace, after, about, func(e *watchcache.Entry) bool {
-		return !s.matches(e) || visit(e)
-	})
+	return s.VisitPast(ctx, v.past, after, about, visit)
 }
 
 // count is how many objects of a namespace ("" is all) come after a position.

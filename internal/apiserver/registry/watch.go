@@ -40,39 +40,3 @@ func (q *Request) StartWatch(options *internalversion.ListOptions) (WatchStart, 
 	}
 	return start, nil
 }
-
-// Scope is the narrowest log that holds all that can be selected.
-func (s *Selection) Scope() watchcache.Scope {
-	if s.single() {
-		return watchcache.Scope{Namespace: s.namespace, Name: s.name}
-	}
-	if s.index.Field != "" {
-		return s.index
-	}
-	return watchcache.Scope{Namespace: s.namespace}
-}
-
-// Seen is what a change is to a watcher of the selection: "" for nothing. left
-// says that the object is still there but no longer selected.
-func (s *Selection) Seen(e *watchcache.Event) (eventType string, left bool) {
-	if !s.inNamespace(e.Entry) {
-		return "", false
-	}
-	before := e.Previous != nil && s.matches(e.Previous)
-	if e.Type == watchcache.Deleted {
-		if before {
-			return "DELETED", false
-		}
-		return "", false
-	}
-	now := s.matches(e.Entry)
-	switch {
-	case now && before:
-		return "MODIFIED", false
-	case now:
-		return "ADDED", false
-	case before:
-		return "DELETED", true
-	}
-	return "", false
-}

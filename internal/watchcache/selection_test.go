@@ -1,4 +1,4 @@
-package registry
+package watchcache
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store/mem"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // asked is a selector that counts how often it is asked.
@@ -30,7 +30,7 @@ func (a asked) Matches(labels.Labels) bool {
 func TestSearchEndsWithItsRequest(t *testing.T) {
 	resources := all.All()
 	maps := resources[slices.IndexFunc(resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
-	cache := watchcache.New(mem.New(), resources)
+	cache := New(mem.New(), resources)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -56,7 +56,7 @@ func TestSearchEndsWithItsRequest(t *testing.T) {
 	leave()
 	times := 0
 	s := Selection{resource: maps, labels: asked{&times}}
-	if err := s.Visit(gone, kind.Snapshot(), watchcache.Position{}, func(*watchcache.Entry) bool { return true }); !errors.Is(err, context.Canceled) {
+	if err := s.Visit(gone, kind.Snapshot(), Position{}, func(*Entry) bool { return true }); !errors.Is(err, context.Canceled) {
 		t.Errorf("the search ended with %v", err)
 	}
 	if times > visitsBetweenLooks {
@@ -84,6 +84,36 @@ func TestQuickSelectors(t *testing.T) {
 			if got, want := made.Matches(set), selector.Matches(set); got != want {
 				t.Errorf("%.20s… of %v: %v, want %v", text, set, got, want)
 			}
+		}
+	}
+}
+
+// A change is to a watcher what it makes of the objects that are selected.
+func TestSeen(t *testing.T) {
+	r := all.All()[slices.IndexFunc(all.All(), func(r *resource.Resource) bool { return r.Plural == "pods" })]
+	pod := func(namespace, node string) *Entry {
+		return &Entry{Object: &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}}, Namespace: namespace, Name: "p"}
+	}
+	s := NewSelection(r, "default", nil, fields.OneTermEqualSelector("spec.nodeName", "n1"))
+	if scope := s.Scope(); scope != (Scope{Field: "spec.nodeName", Value: "n1"}) {
+		t.Errorf("%+v", scope)
+	}
+	for name, test := range map[string]struct {
+		event Event
+		want  EventType
+		left  bool
+	}{
+		"comes":             {Event{Type: Added, Entry: pod("default", "n1")}, Added, false},
+		"comes elsewhere":   {Event{Type: Added, Entry: pod("default", "n2")}, 0, false},
+		"another namespace": {Event{Type: Added, Entry: pod("other", "n1")}, 0, false},
+		"is bound":          {Event{Type: Modified, Entry: pod("default", "n1"), Previous: pod("default", "")}, Added, false},
+		"changes":           {Event{Type: Modified, Entry: pod("default", "n1"), Previous: pod("default", "n1")}, Modified, false},
+		"leaves":            {Event{Type: Modified, Entry: pod("default", "n2"), Previous: pod("default", "n1")}, Deleted, true},
+		"goes":              {Event{Type: Deleted, Entry: pod("default", "n1"), Previous: pod("default", "n1")}, Deleted, false},
+		"goes elsewhere":    {Event{Type: Deleted, Entry: pod("default", "n2"), Previous: pod("default", "n2")}, 0, false},
+	} {
+		if what, left := s.Seen(&test.event); what != test.want || left != test.left {
+			t.Errorf("%s: %d, left %t", name, what, left)
 		}
 	}
 }

@@ -1,8 +1,7 @@
-package registry
+package watchcache
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // Selection is what a list or watch is about: a namespace and selectors, and
@@ -22,8 +20,8 @@ type Selection struct {
 	name      string  // "" is every name
 	labels    matcher // nil is everything
 	fields    fields.Selector
-	index     watchcache.Scope // an indexed field that is fixed; Field "" for none
-	shown     *fieldsOf        // what fields is looking at; nil without fields
+	index     Scope     // an indexed field that is fixed; Field "" for none
+	shown     *fieldsOf // what fields is looking at; nil without fields
 }
 
 // NewSelection reads selectors (nil is everything). A field selector for a
@@ -49,14 +47,17 @@ func NewSelection(r *resource.Resource, namespace string, l labels.Selector, f f
 				s.namespace = requirement.Value
 			}
 		case s.index.Field == "" && slices.Contains(r.Indexed, requirement.Field):
-			s.index = watchcache.Scope{Field: requirement.Field, Value: requirement.Value}
+			s.index = Scope{Field: requirement.Field, Value: requirement.Value}
 		}
 	}
 	return s
 }
 
-// everything says that all objects of the namespace are selected.
-func (s *Selection) everything() bool { return s.labels == nil && s.fields == nil }
+// Namespace is the one that is selected; "" is all.
+func (s *Selection) Namespace() string { return s.namespace }
+
+// Everything says that all objects of the namespace are selected.
+func (s *Selection) Everything() bool { return s.labels == nil && s.fields == nil }
 
 // single says that at most one object can be selected.
 func (s *Selection) single() bool {
@@ -64,7 +65,7 @@ func (s *Selection) single() bool {
 }
 
 // matches decides on one object in the namespace.
-func (s *Selection) matches(e *watchcache.Entry) bool {
+func (s *Selection) matches(e *Entry) bool {
 	if s.labels != nil && !s.labels.Matches(labels.Set(e.Object.GetLabels())) {
 		return false
 	}
@@ -76,7 +77,7 @@ func (s *Selection) matches(e *watchcache.Entry) bool {
 }
 
 // inNamespace says whether an entry lies in the selected namespace.
-func (s *Selection) inNamespace(e *watchcache.Entry) bool {
+func (s *Selection) inNamespace(e *Entry) bool {
 	return s.namespace == "" || e.Namespace == s.namespace
 }
 
@@ -86,7 +87,7 @@ const visitsBetweenLooks = 64
 
 // Visit calls the function with every selected entry of a snapshot after a
 // position, in key order, until it returns false or ctx has ended.
-func (s *Selection) Visit(ctx context.Context, snapshot watchcache.Snapshot, after watchcache.Position, visit func(*watchcache.Entry) bool) error {
+func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position, visit func(*Entry) bool) error {
 	if s.single() {
 		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && e.Position().Compare(after) > 0 {
 			visit(e)
@@ -95,7 +96,7 @@ func (s *Selection) Visit(ctx context.Context, snapshot watchcache.Snapshot, aft
 	}
 	var ended error
 	seen := 0
-	filtered := func(e *watchcache.Entry) bool {
+	filtered := func(e *Entry) bool {
 		if seen++; seen%visitsBetweenLooks == 0 {
 			if ended = ctx.Err(); ended != nil {
 				return false
@@ -110,6 +111,42 @@ func (s *Selection) Visit(ctx context.Context, snapshot watchcache.Snapshot, aft
 		snapshot.Ascend(s.namespace, after, filtered)
 	}
 	return ended
+}
+
+// VisitPast is Visit for a state that the cache does not reach back to; about
+// is how many entries are wanted; 0 is all.
+func (s *Selection) VisitPast(ctx context.Context, past Past, after Position, about int, visit func(*Entry) bool) error {
+	return past.Ascend(ctx, s.namespace, after, about, func(e *Entry) bool { return !s.matches(e) || visit(e) })
+}
+
+// Scope is the narrowest log that holds all that can be selected.
+func (s *Selection) Scope() Scope {
+	if s.single() {
+		return Scope{Namespace: s.namespace, Name: s.name}
+	}
+	if s.index.Field != "" {
+		return s.index
+	}
+	return Scope{Namespace: s.namespace}
+}
+
+// Seen is what a change is to a watcher of the selection; 0 is nothing. left
+// says that the object is still there but no longer selected.
+func (s *Selection) Seen(e *Event) (what EventType, left bool) {
+	if !s.inNamespace(e.Entry) {
+		return 0, false
+	}
+	before := e.Previous != nil && s.matches(e.Previous)
+	now := e.Type != Deleted && s.matches(e.Entry)
+	switch {
+	case now && before:
+		return Modified, false
+	case now:
+		return Added, false
+	case before:
+		return Deleted, e.Type != Deleted
+	}
+	return 0, false
 }
 
 // matcher decides by labels.
@@ -166,7 +203,7 @@ func (o oneOf) Matches(l labels.Labels) bool {
 // only those that are asked for.
 type fieldsOf struct {
 	resource *resource.Resource
-	entry    *watchcache.Entry
+	entry    *Entry
 }
 
 // Has implements fields.Fields.
@@ -181,23 +218,4 @@ func (f *fieldsOf) Get(field string) string {
 		return f.entry.Namespace
 	}
 	return f.resource.Field(f.entry.Object, field)
-}
-
-// FieldLabel returns the field that the version's label selects by, or refuses
-// one that cannot be selected by. A version that lists its labels, as those of
-// custom resources do, has no metadata.namespace where the kind has none.
-func (e *Endpoint) FieldLabel(label string) (string, error) {
-	r, v := e.Resource, e.Version
-	field, known := v.FieldLabels[label]
-	switch {
-	case label == "metadata.name", label == "metadata.namespace" && (r.Namespaced || v.FieldLabels == nil):
-		return label, nil
-	case known:
-		return field, nil
-	case v.FieldLabels == nil && slices.Contains(r.Fields, label):
-		return label, nil
-	case len(r.Fields) > 0, v.FieldLabels != nil:
-		return "", fmt.Errorf("field label not supported: %s", label)
-	}
-	return "", fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
 }
