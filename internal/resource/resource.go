@@ -10,6 +10,7 @@
 //	request body ─decode─► served version ─Default─ToHub─► hub object
 //	   create:  BeforeCreate = metadata, PrepareForCreate, Validate
 //	   update:  BeforeUpdate = metadata, PrepareForUpdate, Validate, ValidateUpdate
+//	   delete:  BeforeDelete = go now, be marked, or stay as it is
 //	hub object ─encode─► store          hub object ─FromHub─► response
 package resource
 
