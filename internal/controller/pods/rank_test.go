@@ -1,8 +1,6 @@
 package pods
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -55,43 +53,4 @@ func TestVictimsOrder(t *testing.T) {
 	if names(got) != names(want[:len(want)-1]) {
 		t.Errorf("got  %s\nwant %s", names(got), names(want))
 	}
-}
-
-func TestSlowStart(t *testing.T) {
-	calls := 0
-	full := errors.New("full")
-	done, err := SlowStart(t.Context(), 100, func(context.Context) error { return nil })
-	if done != 100 || err != nil {
-		t.Errorf("%d, %v", done, err)
-	}
-	done, err = SlowStart(t.Context(), 100, func(context.Context) error { calls++; return full })
-	if done != 0 || !errors.Is(err, full) || calls != 1 {
-		t.Errorf("%d, %v after %d calls", done, err, calls)
-	}
-}
-
-func TestExpectations(t *testing.T) {
-	e := NewExpectations()
-	check := func(what string, want bool) {
-		t.Helper()
-		if got := e.Satisfied("rs"); got != want {
-			t.Errorf("%s: satisfied %v", what, got)
-		}
-	}
-	check("at first", true)
-	e.ExpectCreations("rs", 2)
-	check("two creations under way", false)
-	e.ObserveCreation("rs")
-	check("one seen", false)
-	e.ObserveCreation("rs")
-	check("both seen", true)
-	e.ExpectDeletions("rs", "a", "b")
-	e.ObserveDeletion("rs", "a")
-	e.ObserveDeletion("rs", "a")
-	check("one of two deletions seen twice", false)
-	e.ObserveDeletion("rs", "b")
-	check("both deletions seen", true)
-	e.ExpectCreations("rs", 1)
-	e.Forget("rs")
-	check("forgotten", true)
 }

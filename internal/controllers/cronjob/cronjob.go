@@ -18,12 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/reference"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -42,59 +41,29 @@ var kind = batch.SchemeGroupVersion.WithKind("CronJob")
 const late = 100 * time.Millisecond
 
 type cronJobs struct {
-	env      *controller.Env
-	kube     kubernetes.Interface
-	cronJobs batchlisters.CronJobLister
-	jobs     cache.SharedIndexInformer
-	queue    *controller.Queue[controller.Key]
+	*workload.Controller[*batch.CronJob, *batch.Job]
+	env  *controller.Env
+	kube kubernetes.Interface
+	jobs cache.SharedIndexInformer
 }
 
-// New builds the controller.
+// New builds the controller. CronJobs adopt nothing: they have no selector.
 func New(env *controller.Env) (controller.Controller, error) {
 	informers := env.Client.Informers.Batch().V1()
-	c := &cronJobs{
-		env: env, kube: env.Client.Kubernetes, cronJobs: informers.CronJobs().Lister(), jobs: informers.Jobs().Informer(),
-	}
-	c.queue = controller.NewQueue("cronjob", c.sync)
-	return c, env.Index(c.jobs, own.ByController, own.ControllerKeys)
+	c := &cronJobs{env: env, kube: env.Client.Kubernetes, jobs: informers.Jobs().Informer()}
+	var err error
+	c.Controller, err = workload.New(env, workload.Config[*batch.CronJob, *batch.Job]{
+		Kind: kind, Queue: "cronjob", Workers: env.Options.ConcurrentCronJobSyncs,
+		Owners: informers.CronJobs().Informer(), Dependents: c.jobs,
+		Sync: c.sync,
+	})
+	return c, err
 }
 
-// Run implements controller.Controller.
-func (c *cronJobs) Run(ctx context.Context) error {
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(c.env.Client.Informers.Batch().V1().CronJobs().Informer(), func(_, cj *batch.CronJob) {
-			if cj != nil {
-				c.queue.Add(cache.MetaObjectToName(cj))
-			}
-		}),
-		controller.On(c.jobs, func(old, new *batch.Job) {
-			for _, job := range []*batch.Job{old, new} {
-				if job == nil {
-					continue
-				}
-				if ref := metav1.GetControllerOfNoCopy(job); ref != nil && ref.Kind == kind.Kind {
-					c.queue.Add(controller.Key{Namespace: job.Namespace, Name: ref.Name})
-				}
-			}
-		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentCronJobSyncs))
-}
-
-func (c *cronJobs) sync(ctx context.Context, key controller.Key) error {
-	before, err := c.cronJobs.CronJobs(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+func (c *cronJobs) sync(ctx context.Context, before *batch.CronJob) error {
+	owned, err := workload.Controlled[*batch.Job](c.jobs, before.UID)
 	if err != nil {
 		return err
-	}
-	objects, err := c.jobs.GetIndexer().ByIndex(own.ByController, string(before.UID))
-	if err != nil {
-		return err
-	}
-	owned := make([]*batch.Job, len(objects))
-	for i, o := range objects {
-		owned[i] = o.(*batch.Job)
 	}
 	cj := before.DeepCopy()
 	if err := c.reconcileActive(ctx, cj, owned); err != nil {
@@ -218,7 +187,7 @@ func (c *cronJobs) start(ctx context.Context, cj *batch.CronJob) error {
 	now := time.Now()
 	at, missed, next := due(cj, s, now)
 	if !next.IsZero() {
-		c.queue.AddAfter(cache.MetaObjectToName(cj), next.Sub(now)+late)
+		c.Queue.AddAfter(cache.MetaObjectToName(cj), next.Sub(now)+late)
 	}
 	if missed {
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -14,7 +13,6 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,9 +23,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
-	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/revision"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // Descriptor describes the controller.
@@ -52,16 +49,14 @@ const (
 const burst = 250
 
 type daemonSets struct {
+	*workload.Controller[*apps.DaemonSet, *v1.Pod]
 	env       *controller.Env
 	kube      kubernetes.Interface
 	sets      appslisters.DaemonSetLister
 	revisions appslisters.ControllerRevisionLister
 	nodes     corelisters.NodeLister
-	pods      cache.SharedIndexInformer
-	control   pods.Control
-	expected  *pods.Expectations
+	control   *workload.PodControl
 	backoff   *flowcontrol.Backoff
-	queue     *controller.Queue[controller.Key]
 }
 
 // New builds the controller.
@@ -73,44 +68,25 @@ func New(env *controller.Env) (controller.Controller, error) {
 		sets:      informers.Apps().V1().DaemonSets().Lister(),
 		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
 		nodes:     informers.Core().V1().Nodes().Lister(),
-		pods:      informers.Core().V1().Pods().Informer(),
-		control:   pods.Control{Kube: env.Client.Kubernetes, Events: env.Events},
-		expected:  pods.NewExpectations(),
+		control:   workload.NewPodControl(env),
 		backoff:   flowcontrol.NewBackOff(firstBackoff, lastBackoff),
 	}
-	c.queue = controller.NewQueue("daemonset", c.sync)
-	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
-}
-
-// Run implements controller.Controller.
-func (c *daemonSets) Run(ctx context.Context) error {
-	informers := c.env.Client.Informers
-	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(informers.Apps().V1().DaemonSets().Informer(), func(old, new *apps.DaemonSet) {
-			if new == nil {
-				c.expected.Forget(old.UID)
-				return
-			}
-			c.queue.Add(cache.MetaObjectToName(new))
-		}),
-		controller.On(c.pods, owners.Changed),
-		controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
-		controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
-	}, c.queue.Workers(c.env.Options.ConcurrentDaemonSetSyncs))
-}
-
-// orphaned queues the sets that would adopt a pod.
-func (c *daemonSets) orphaned(pod *v1.Pod) {
-	all, err := c.sets.DaemonSets(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, set := range all {
-		if own.Selects(set.Spec.Selector, pod) {
-			c.queue.Add(cache.MetaObjectToName(set))
-		}
-	}
+	var err error
+	c.Controller, err = workload.New(env, workload.Config[*apps.DaemonSet, *v1.Pod]{
+		Kind: kind, Queue: "daemonset", Workers: env.Options.ConcurrentDaemonSetSyncs,
+		Owners: informers.Apps().V1().DaemonSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
+		Sources: []controller.Source{
+			controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
+			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
+		},
+		Client: func(namespace string) workload.Client[*apps.DaemonSet] {
+			return c.kube.AppsV1().DaemonSets(namespace)
+		},
+		Sync:     c.sync,
+		Selector: func(set *apps.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
+		Patch:    c.control.Patch, Expectations: c.control.Expectations,
+	})
+	return c, err
 }
 
 // nodeChanged queues the sets for which a node began or ceased to fit.
@@ -131,19 +107,12 @@ func (c *daemonSets) nodeChanged(old, new *v1.Node) {
 			runs, stays = fits(set, new)
 		}
 		if ran != runs || stayed != stays || old == nil || new == nil {
-			c.queue.Add(cache.MetaObjectToName(set))
+			c.Queue.Add(cache.MetaObjectToName(set))
 		}
 	}
 }
 
-func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
-	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && selector.Empty() {
 		c.env.Events.Event(set, v1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
 		return nil
@@ -151,12 +120,12 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 	if set.DeletionTimestamp != nil {
 		return nil
 	}
-	current := c.expected.Satisfied(set.UID)
+	current := c.control.Expectations.Satisfied(set.UID)
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return err
 	}
-	owned, err := c.claim(ctx, set)
+	owned, err := c.Claim(ctx, set)
 	if err != nil {
 		return err
 	}
@@ -185,7 +154,7 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 	st, wait := status(s)
 	st.CollisionCount = collisions
 	if wait > 0 {
-		c.queue.AddAfter(key, wait)
+		c.Queue.AddAfter(cache.MetaObjectToName(set), wait)
 	}
 	if err := errors.Join(stepErr, c.report(ctx, set, st)); err != nil {
 		return err
@@ -201,64 +170,14 @@ func (c *daemonSets) sync(ctx context.Context, key controller.Key) error {
 	return history.Trim(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
 }
 
-// claim returns the pods that a set owns, after it has adopted and released
-// what it should.
-func (c *daemonSets) claim(ctx context.Context, set *apps.DaemonSet) ([]*v1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("selector of DaemonSet %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), set)
-	if err != nil {
-		return nil, err
-	}
-	claim := own.Claim[*v1.Pod]{
-		Owner: set, Kind: kind, Selector: selector, Patch: c.control.Patch,
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.kube.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
-		},
-	}
-	return claim.Objects(ctx, candidates)
-}
-
 // apply carries out a step.
 func (c *daemonSets) apply(ctx context.Context, set *apps.DaemonSet, hash string, next step) error {
 	doomed := c.putOff(set, next)
-	doomed = doomed[:min(len(doomed), burst)]
-	uids := make([]types.UID, len(doomed))
-	for i, p := range doomed {
-		uids[i] = p.UID
-	}
-	create := next.create[:min(len(next.create), burst)]
-	c.expected.ExpectDeletions(set.UID, uids...)
-	c.expected.ExpectCreations(set.UID, len(create))
-
 	ref := *metav1.NewControllerRef(set, kind)
-	at := make(chan string, len(create))
-	for _, node := range create {
-		at <- node
-	}
-	done, createErr := pods.SlowStart(ctx, len(create), func(ctx context.Context) error {
-		_, err := c.control.Create(ctx, newPod(set, ref, hash, <-at), set)
-		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			c.expected.ObserveCreation(set.UID)
-			return nil
-		}
-		return err
+	_, createErr := c.control.CreatePods(ctx, set, min(len(next.create), burst), func(i int) *v1.Pod {
+		return newPod(set, ref, hash, next.create[i])
 	})
-	for range len(create) - done {
-		c.expected.ObserveCreation(set.UID)
-	}
-	deleteErr := pods.All(doomed, func(p *v1.Pod) error {
-		err := c.control.Delete(ctx, p, set)
-		if err != nil {
-			c.expected.ObserveDeletion(set.UID, p.UID)
-		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
+	deleteErr := c.control.DeletePods(ctx, set, doomed[:min(len(doomed), burst)], nil)
 	return errors.Join(createErr, deleteErr)
 }
 
@@ -275,7 +194,7 @@ func (c *daemonSets) putOff(set *apps.DaemonSet, next step) []*v1.Pod {
 			id := string(set.UID) + "/" + strconv.FormatInt(set.Status.ObservedGeneration, 10) + "/" + nodeOf(p)
 			now := time.Now()
 			if c.backoff.IsInBackOffSinceUpdate(id, now) {
-				c.queue.AddAfter(cache.MetaObjectToName(set), c.backoff.Get(id))
+				c.Queue.AddAfter(cache.MetaObjectToName(set), c.backoff.Get(id))
 				continue
 			}
 			c.backoff.Next(id, now)
@@ -294,7 +213,7 @@ func hashOf(r *apps.ControllerRevision) string {
 
 // newPod is a set's pod for a node.
 func newPod(set *apps.DaemonSet, ref metav1.OwnerReference, hash, node string) *v1.Pod {
-	pod := pods.FromTemplate(&set.Spec.Template, set, ref)
+	pod := workload.PodFromTemplate(&set.Spec.Template, set, ref)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
@@ -311,11 +230,5 @@ func (c *daemonSets) report(ctx context.Context, set *apps.DaemonSet, want apps.
 	if equality.Semantic.DeepEqual(set.Status, want) {
 		return nil
 	}
-	next := *set
-	next.Status = want
-	_, err := c.kube.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return c.UpdateStatus(ctx, set, func(s *apps.DaemonSet) { s.Status = want })
 }

@@ -11,20 +11,18 @@ package deployment
 
 import (
 	"context"
-	"fmt"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // Descriptor describes the controller.
@@ -39,12 +37,12 @@ var Descriptor = controller.Descriptor{
 var kind = apps.SchemeGroupVersion.WithKind("Deployment")
 
 type deployments struct {
+	*workload.Controller[*apps.Deployment, *apps.ReplicaSet]
 	env         *controller.Env
 	kube        kubernetes.Interface
 	deployments appslisters.DeploymentLister
 	replicaSets cache.SharedIndexInformer
 	pods        cache.SharedIndexInformer
-	queue       *controller.Queue[controller.Key]
 }
 
 // New builds the controller.
@@ -57,40 +55,25 @@ func New(env *controller.Env) (controller.Controller, error) {
 		replicaSets: informers.Apps().V1().ReplicaSets().Informer(),
 		pods:        informers.Core().V1().Pods().Informer(),
 	}
-	c.queue = controller.NewQueue("deployment", c.sync)
-	for _, informer := range []cache.SharedIndexInformer{c.replicaSets, c.pods} {
-		if err := env.Index(informer, own.ByController, own.ControllerKeys); err != nil {
-			return nil, err
-		}
+	if err := workload.IndexByController(env, c.pods); err != nil {
+		return nil, err
 	}
-	return c, nil
-}
-
-// Run implements controller.Controller.
-func (c *deployments) Run(ctx context.Context) error {
-	owners := own.Follower[*apps.ReplicaSet]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(c.env.Client.Informers.Apps().V1().Deployments().Informer(), func(old, new *apps.Deployment) {
-			if new != nil {
-				c.queue.Add(cache.MetaObjectToName(new))
-			}
-		}),
-		controller.On(c.replicaSets, owners.Changed),
-		controller.On(c.pods, c.podChanged),
-	}, c.queue.Workers(c.env.Options.ConcurrentDeploymentSyncs))
-}
-
-// orphaned queues the Deployments that would adopt a ReplicaSet.
-func (c *deployments) orphaned(rs *apps.ReplicaSet) {
-	all, err := c.deployments.Deployments(rs.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, d := range all {
-		if own.Selects(d.Spec.Selector, rs) {
-			c.queue.Add(cache.MetaObjectToName(d))
-		}
-	}
+	var err error
+	c.Controller, err = workload.New(env, workload.Config[*apps.Deployment, *apps.ReplicaSet]{
+		Kind: kind, Queue: "deployment", Workers: env.Options.ConcurrentDeploymentSyncs,
+		Owners: informers.Apps().V1().Deployments().Informer(), Dependents: c.replicaSets,
+		Sources: []controller.Source{controller.On(c.pods, c.podChanged)},
+		Client: func(namespace string) workload.Client[*apps.Deployment] {
+			return c.kube.AppsV1().Deployments(namespace)
+		},
+		Sync:     c.sync,
+		Selector: func(d *apps.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+		Patch: func(ctx context.Context, rs *apps.ReplicaSet, patch []byte) error {
+			_, err := c.kube.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	})
+	return c, err
 }
 
 // podChanged wakes a Recreate that waits for the last of its old pods.
@@ -112,24 +95,13 @@ func (c *deployments) podChanged(old, new *v1.Pod) {
 	}
 	d, err := c.deployments.Deployments(old.Namespace).Get(owner.Name)
 	if err == nil && d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType {
-		c.queue.Add(cache.MetaObjectToName(d))
+		c.Queue.Add(cache.MetaObjectToName(d))
 	}
 }
 
-func (c *deployments) sync(ctx context.Context, key controller.Key) error {
-	before, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(before.Spec.Selector)
-	if err != nil {
-		return fmt.Errorf("selector of Deployment %s: %w", key, err)
-	}
+func (c *deployments) sync(ctx context.Context, before *apps.Deployment) error {
 	d := before.DeepCopy()
-	if selector.Empty() {
+	if selector, err := metav1.LabelSelectorAsSelector(before.Spec.Selector); err == nil && selector.Empty() {
 		c.env.Events.Event(before, v1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
 		if d.Status.ObservedGeneration < d.Generation {
 			d.Status.ObservedGeneration = d.Generation
@@ -137,37 +109,17 @@ func (c *deployments) sync(ctx context.Context, key controller.Key) error {
 		}
 		return err
 	}
-	owned, err := c.claim(ctx, before, selector)
+	owned, err := c.Claim(ctx, before)
 	if err != nil {
 		return err
 	}
 	r := &rollout{deployments: c, before: before, d: d, sets: classify(d, owned)}
 	recheck, err := r.run(ctx)
 	if recheck > 0 {
-		c.queue.AddAfter(key, recheck)
+		c.Queue.AddAfter(cache.MetaObjectToName(d), recheck)
 	}
 	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil
 	}
 	return err
-}
-
-// claim returns the ReplicaSets that a Deployment owns, after it has adopted
-// and released what it should.
-func (c *deployments) claim(ctx context.Context, d *apps.Deployment, selector labels.Selector) ([]*apps.ReplicaSet, error) {
-	candidates, err := own.Candidates[*apps.ReplicaSet](c.replicaSets.GetIndexer(), d)
-	if err != nil {
-		return nil, err
-	}
-	claim := own.Claim[*apps.ReplicaSet]{
-		Owner: d, Kind: kind, Selector: selector,
-		Patch: func(ctx context.Context, rs *apps.ReplicaSet, patch []byte) error {
-			_, err := c.kube.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-			return err
-		},
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.kube.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
-		},
-	}
-	return claim.Objects(ctx, candidates)
 }

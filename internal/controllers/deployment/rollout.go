@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/controller/own"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -105,11 +105,11 @@ func (r *rollout) recreate(ctx context.Context) error {
 // not finished.
 func (r *rollout) oldPodsRunning() (bool, error) {
 	for _, rs := range r.sets.old {
-		objects, err := r.pods.GetIndexer().ByIndex(own.ByController, string(rs.UID))
+		owned, err := workload.Controlled[*v1.Pod](r.pods, rs.UID)
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(objects, func(o any) bool { return !podutil.IsFinished(o.(*v1.Pod)) }) {
+		if slices.ContainsFunc(owned, func(p *v1.Pod) bool { return !podutil.IsFinished(p) }) {
 			return true, nil
 		}
 	}

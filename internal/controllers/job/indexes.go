@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -23,7 +23,7 @@ func indexOf(pod *v1.Pod) int {
 
 // newPod is a Job's pod for a slot.
 func newPod(job *batch.Job, s slot) *v1.Pod {
-	pod := pods.FromTemplate(&job.Spec.Template, job, *metav1.NewControllerRef(job, kind))
+	pod := workload.PodFromTemplate(&job.Spec.Template, job, *metav1.NewControllerRef(job, kind))
 	pod.Finalizers = append(pod.Finalizers, batch.JobTrackingFinalizer)
 	if s.index < 0 {
 		return pod

@@ -20,15 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
@@ -47,20 +45,19 @@ var kind = batch.SchemeGroupVersion.WithKind("Job")
 const burst = 500
 
 type jobs struct {
-	env      *controller.Env
-	kube     kubernetes.Interface
-	jobs     batchlisters.JobLister
-	pods     cache.SharedIndexInformer
-	control  pods.Control
-	expected *pods.Expectations
-	queue    *controller.Queue[controller.Key]
+	*workload.Controller[*batch.Job, *v1.Pod]
+	env     *controller.Env
+	kube    kubernetes.Interface
+	pods    cache.SharedIndexInformer
+	control *workload.PodControl
 
 	mu sync.Mutex // guards failures
-	// failures of each Job, by UID, since its last success.
-	failures map[types.UID]failures
+	// failures of each Job since its last success.
+	failures map[controller.Key]failures
 }
 
 type failures struct {
+	job    types.UID
 	streak int
 	last   time.Time
 	seen   map[types.UID]bool // pods counted into the streak
@@ -72,77 +69,42 @@ func New(env *controller.Env) (controller.Controller, error) {
 	c := &jobs{
 		env:      env,
 		kube:     env.Client.Kubernetes,
-		jobs:     informers.Batch().V1().Jobs().Lister(),
 		pods:     informers.Core().V1().Pods().Informer(),
-		control:  pods.Control{Kube: env.Client.Kubernetes, Events: env.Events},
-		expected: pods.NewExpectations(),
-		failures: map[types.UID]failures{},
+		control:  workload.NewPodControl(env),
+		failures: map[controller.Key]failures{},
 	}
-	c.queue = controller.NewQueue("job", c.sync)
-	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
-}
-
-// Run implements controller.Controller.
-func (c *jobs) Run(ctx context.Context) error {
-	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned, Ledger: c.expected}
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(old, new *batch.Job) {
-			if new == nil {
-				c.expected.Forget(old.UID)
-				c.mu.Lock()
-				delete(c.failures, old.UID)
-				c.mu.Unlock()
-				new = old
+	var err error
+	c.Controller, err = workload.New(env, workload.Config[*batch.Job, *v1.Pod]{
+		Kind: kind, Queue: "job", Workers: env.Options.ConcurrentJobSyncs,
+		Owners: informers.Batch().V1().Jobs().Informer(), Dependents: c.pods,
+		Client:   func(namespace string) workload.Client[*batch.Job] { return c.kube.BatchV1().Jobs(namespace) },
+		Sync:     c.sync,
+		Gone:     c.gone,
+		Selector: func(job *batch.Job) *metav1.LabelSelector { return job.Spec.Selector },
+		Patch:    c.control.Patch, Finalizers: []string{batch.JobTrackingFinalizer},
+		Unadopted: func(pod *v1.Pod) {
+			if tracked(pod) { // its finalizer has to go
+				c.Queue.Add(controller.Key{Namespace: pod.Namespace, Name: pod.Labels[batch.JobNameLabel]})
 			}
-			c.queue.Add(cache.MetaObjectToName(new))
-		}),
-		controller.On(c.pods, owners.Changed),
-	}, c.queue.Workers(c.env.Options.ConcurrentJobSyncs))
-}
-
-// orphaned queues the Jobs that would adopt a pod, and lets go of one that
-// none would.
-func (c *jobs) orphaned(pod *v1.Pod) {
-	adopters := c.adopters(pod)
-	for _, job := range adopters {
-		c.queue.Add(cache.MetaObjectToName(job))
-	}
-	if len(adopters) == 0 && tracked(pod) {
-		c.queue.Add(controller.Key{Namespace: pod.Namespace, Name: pod.Labels[batch.JobNameLabel]})
-	}
-}
-
-// adopters are the Jobs that select a pod and are not being deleted.
-func (c *jobs) adopters(pod *v1.Pod) []*batch.Job {
-	all, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(job *batch.Job) bool {
-		return job.DeletionTimestamp != nil || !own.Selects(job.Spec.Selector, pod)
+		},
+		Expectations: c.control.Expectations,
 	})
+	return c, err
 }
 
-func (c *jobs) sync(ctx context.Context, key controller.Key) error {
-	job, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return c.releaseOrphans(ctx, key)
-	}
-	if err != nil {
-		return err
-	}
+func (c *jobs) sync(ctx context.Context, job *batch.Job) error {
 	if by := job.Spec.ManagedBy; by != nil && *by != batch.JobControllerName {
 		return nil
 	}
-	current := c.expected.Satisfied(job.UID)
-	owned, err := c.claim(ctx, job)
+	current := c.control.Expectations.Satisfied(job.UID)
+	owned, err := c.Claim(ctx, job)
 	if err != nil {
 		return err
 	}
 	streak, last := c.streak(job, owned)
 	p := decide(snapshot{job: job, pods: owned, now: time.Now()}, streak, last)
 	if p.again > 0 {
-		c.queue.AddAfter(key, p.again)
+		c.Queue.AddAfter(cache.MetaObjectToName(job), p.again)
 	}
 	var work error
 	if current {
@@ -155,34 +117,15 @@ func (c *jobs) sync(ctx context.Context, key controller.Key) error {
 	return errors.Join(work, released)
 }
 
-// claim returns the pods that a Job owns.
-func (c *jobs) claim(ctx context.Context, job *batch.Job) ([]*v1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("selector of Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), job)
-	if err != nil {
-		return nil, err
-	}
-	claim := own.Claim[*v1.Pod]{
-		Owner: job, Kind: kind, Selector: selector, Patch: c.control.Patch,
-		Finalizers: []string{batch.JobTrackingFinalizer},
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.kube.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
-		},
-	}
-	return claim.Objects(ctx, candidates)
-}
-
 // streak counts a Job's failures since its last success, and when the last
 // was.
 func (c *jobs) streak(job *batch.Job, owned []*v1.Pod) (int, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.failures[job.UID]
-	if f.seen == nil {
-		f.seen = map[types.UID]bool{}
+	key := cache.MetaObjectToName(job)
+	f := c.failures[key]
+	if f.job != job.UID {
+		f = failures{job: job.UID, seen: map[types.UID]bool{}}
 	}
 	ended := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
 		return f.seen[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
@@ -196,7 +139,7 @@ func (c *jobs) streak(job *batch.Job, owned []*v1.Pod) (int, time.Time) {
 			f.streak, f.last = f.streak+1, endOf(p)
 		}
 	}
-	c.failures[job.UID] = f
+	c.failures[key] = f
 	return f.streak, f.last
 }
 
@@ -222,48 +165,14 @@ func endOf(p *v1.Pod) (end time.Time) {
 // apply creates and deletes pods, and notes in the plan's status how that
 // went.
 func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
-	uids := make([]types.UID, len(p.delete))
-	for i, pod := range p.delete {
-		uids[i] = pod.UID
-	}
-	c.expected.ExpectDeletions(job.UID, uids...)
-	deleted := pods.All(p.delete, func(pod *v1.Pod) error {
-		if !p.preserve {
-			if err := c.release(ctx, pod); err != nil {
-				c.expected.ObserveDeletion(job.UID, pod.UID)
-				return err
-			}
-		}
-		err := c.control.Delete(ctx, pod, job)
-		if err != nil {
-			c.expected.ObserveDeletion(job.UID, pod.UID)
-		}
-		if apierrors.IsNotFound(err) {
+	deleted := c.control.DeletePods(ctx, job, p.delete, func(pod *v1.Pod) error {
+		if p.preserve {
 			return nil
 		}
-		return err
+		return c.release(ctx, pod)
 	})
-	create := p.create
-	if len(create) == 0 {
-		return deleted
-	}
-	c.expected.ExpectCreations(job.UID, len(create))
-	next := make(chan slot, len(create))
-	for _, s := range create {
-		next <- s
-	}
-	done, created := pods.SlowStart(ctx, len(create), func(ctx context.Context) error {
-		_, err := c.control.Create(ctx, newPod(job, <-next), job)
-		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			c.expected.ObserveCreation(job.UID)
-			return nil
-		}
-		return err
-	})
-	for range len(create) - done {
-		c.expected.ObserveCreation(job.UID)
-	}
-	p.status.Active += int32(done)
+	n, created := c.control.CreatePods(ctx, job, len(p.create), func(i int) *v1.Pod { return newPod(job, p.create[i]) })
+	p.status.Active += int32(n)
 	return errors.Join(deleted, created)
 }
 
@@ -302,9 +211,12 @@ func (c *jobs) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// releaseOrphans takes the finalizer off the pods of a Job that is gone, and
-// off those that it orphaned and no other Job will adopt.
-func (c *jobs) releaseOrphans(ctx context.Context, key controller.Key) error {
+// gone takes the finalizer off the pods of a Job that is gone, and off those
+// that it orphaned and no other Job may adopt.
+func (c *jobs) gone(ctx context.Context, key controller.Key) error {
+	c.mu.Lock()
+	delete(c.failures, key)
+	c.mu.Unlock()
 	objects, err := c.pods.GetIndexer().ByIndex(cache.NamespaceIndex, key.Namespace)
 	if err != nil {
 		return err
@@ -316,7 +228,7 @@ func (c *jobs) releaseOrphans(ctx context.Context, key controller.Key) error {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(p)
-		if ref == nil && len(c.adopters(p)) == 0 || ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name {
+		if ref == nil && len(c.Adopters(p)) == 0 || ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name {
 			lost = append(lost, p)
 		}
 	}

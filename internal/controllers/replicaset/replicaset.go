@@ -1,16 +1,14 @@
-// Package replicaset keeps the pods of ReplicaSets.
+// Package replicaset keeps as many pods of one template as asked for: those of
+// ReplicaSets, and, for package replication, those of ReplicationControllers.
 package replicaset
 
 import (
-	"context"
-
 	apps "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
-	"github.com/coracle-io/coracle/internal/controller/replicas"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // Descriptor describes the controller.
@@ -25,39 +23,32 @@ var Descriptor = controller.Descriptor{
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
 	informer := env.Client.Informers.Apps().V1().ReplicaSets().Informer()
-	if err := env.Index(informer, own.ByController, own.ControllerKeys); err != nil {
+	if err := workload.IndexByController(env, informer); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.AppsV1()
-	return replicas.New(env, replicas.Kind{
-		Queue:            "replicaset",
+	return NewOf(env, Kind[*apps.ReplicaSet]{
 		GroupVersionKind: apps.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Queue:            "replicaset",
+		Workers:          env.Options.ConcurrentReplicaSetSyncs,
 		Informer:         informer,
-		View:             func(o any) *apps.ReplicaSet { return o.(*apps.ReplicaSet) },
-		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
-			return kube.ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
-		WriteStatus: func(ctx context.Context, o any, status apps.ReplicaSetStatus) error {
-			set := *o.(*apps.ReplicaSet)
-			set.Status = status
-			_, err := kube.ReplicaSets(set.Namespace).UpdateStatus(ctx, &set, metav1.UpdateOptions{})
-			return err
-		},
+		Client:           func(namespace string) workload.Client[*apps.ReplicaSet] { return kube.ReplicaSets(namespace) },
+		View:             func(set *apps.ReplicaSet) *apps.ReplicaSet { return set },
+		SetStatus:        func(set *apps.ReplicaSet, status apps.ReplicaSetStatus) { set.Status = status },
 		Related: func(set *apps.ReplicaSet) []types.UID {
 			related := []types.UID{set.UID}
 			ref := metav1.GetControllerOfNoCopy(set)
 			if ref == nil {
 				return related
 			}
-			siblings, _ := informer.GetIndexer().ByIndex(own.ByController, string(ref.UID))
-			for _, o := range siblings {
-				if uid := o.(*apps.ReplicaSet).UID; uid != set.UID {
-					related = append(related, uid)
+			siblings, _ := workload.Controlled[*apps.ReplicaSet](informer, ref.UID)
+			for _, s := range siblings {
+				if s.UID != set.UID {
+					related = append(related, s.UID)
 				}
 			}
 			return related
 		},
 		CountsTerminating: true,
-		Workers:           env.Options.ConcurrentReplicaSetSyncs,
 	})
 }

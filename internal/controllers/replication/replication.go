@@ -2,15 +2,14 @@
 package replication
 
 import (
-	"context"
-
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/replicas"
+	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 )
 
 // Descriptor describes the controller.
@@ -25,22 +24,17 @@ var Descriptor = controller.Descriptor{
 // New builds the controller.
 func New(env *controller.Env) (controller.Controller, error) {
 	kube := env.Client.Kubernetes.CoreV1()
-	return replicas.New(env, replicas.Kind{
-		Queue:            "replicationmanager",
+	return replicaset.NewOf(env, replicaset.Kind[*v1.ReplicationController]{
 		GroupVersionKind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
+		Queue:            "replicationmanager",
+		Workers:          env.Options.ConcurrentRCSyncs,
 		Informer:         env.Client.Informers.Core().V1().ReplicationControllers().Informer(),
-		View:             func(o any) *apps.ReplicaSet { return view(o.(*v1.ReplicationController)) },
-		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
-			return kube.ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+		Client: func(namespace string) workload.Client[*v1.ReplicationController] {
+			return kube.ReplicationControllers(namespace)
 		},
-		WriteStatus: func(ctx context.Context, o any, status apps.ReplicaSetStatus) error {
-			rc := *o.(*v1.ReplicationController)
-			rc.Status = fromStatus(status)
-			_, err := kube.ReplicationControllers(rc.Namespace).UpdateStatus(ctx, &rc, metav1.UpdateOptions{})
-			return err
-		},
-		Related: func(set *apps.ReplicaSet) []types.UID { return []types.UID{set.UID} },
-		Workers: env.Options.ConcurrentRCSyncs,
+		View:      view,
+		SetStatus: func(rc *v1.ReplicationController, status apps.ReplicaSetStatus) { rc.Status = fromStatus(status) },
+		Related:   func(set *apps.ReplicaSet) []types.UID { return []types.UID{set.UID} },
 	})
 }
 

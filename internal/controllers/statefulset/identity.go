@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // ordinalOf is the number in a pod's name; ok is false if the name is not
@@ -53,7 +53,7 @@ func claimName(set *apps.StatefulSet, template *v1.PersistentVolumeClaim, ordina
 
 // newPod is the pod of an ordinal, of a revision's template.
 func newPod(set *apps.StatefulSet, template *v1.PodTemplateSpec, revision string, ordinal int) *v1.Pod {
-	pod := pods.FromTemplate(template, set, *metav1.NewControllerRef(set, kind))
+	pod := workload.PodFromTemplate(template, set, *metav1.NewControllerRef(set, kind))
 	pod.GenerateName = ""
 	pod.Name = podName(set, ordinal)
 	if pod.Labels == nil {

@@ -13,16 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/own"
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/revision"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // Descriptor describes the controller.
@@ -40,68 +39,44 @@ var kind = apps.SchemeGroupVersion.WithKind("StatefulSet")
 const burst = 500
 
 type statefulSets struct {
+	*workload.Controller[*apps.StatefulSet, *v1.Pod]
 	env       *controller.Env
 	kube      kubernetes.Interface
-	sets      appslisters.StatefulSetLister
 	revisions appslisters.ControllerRevisionLister
 	claims    corelisters.PersistentVolumeClaimLister
-	pods      cache.SharedIndexInformer
-	queue     *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
+// New builds the controller. It has no expectations: a pod's name is that of
+// its ordinal, so that it cannot be created twice.
 func New(env *controller.Env) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &statefulSets{
 		env:       env,
 		kube:      env.Client.Kubernetes,
-		sets:      informers.Apps().V1().StatefulSets().Lister(),
 		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
 		claims:    informers.Core().V1().PersistentVolumeClaims().Lister(),
-		pods:      informers.Core().V1().Pods().Informer(),
 	}
-	c.queue = controller.NewQueue("statefulset", c.sync)
-	return c, env.Index(c.pods, own.ByController, own.ControllerKeys)
+	var err error
+	c.Controller, err = workload.New(env, workload.Config[*apps.StatefulSet, *v1.Pod]{
+		Kind: kind, Queue: "statefulset", Workers: env.Options.ConcurrentStatefulSetSyncs,
+		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
+		Sources: []controller.Source{
+			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
+			controller.Reads(informers.Core().V1().PersistentVolumeClaims().Informer()),
+		},
+		Client: func(namespace string) workload.Client[*apps.StatefulSet] {
+			return c.kube.AppsV1().StatefulSets(namespace)
+		},
+		Sync:     c.sync,
+		Selector: func(set *apps.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
+		Matches:  func(set *apps.StatefulSet, p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
+		Patch:    workload.NewPodControl(env).Patch,
+	})
+	return c, err
 }
 
-// Run implements controller.Controller.
-func (c *statefulSets) Run(ctx context.Context) error {
-	informers := c.env.Client.Informers
-	owners := own.Follower[*v1.Pod]{Kind: kind, Wake: c.queue.Add, Orphaned: c.orphaned}
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(informers.Apps().V1().StatefulSets().Informer(), func(_, set *apps.StatefulSet) {
-			if set != nil {
-				c.queue.Add(cache.MetaObjectToName(set))
-			}
-		}),
-		controller.On(c.pods, owners.Changed),
-		controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
-		controller.Reads(informers.Core().V1().PersistentVolumeClaims().Informer()),
-	}, c.queue.Workers(c.env.Options.ConcurrentStatefulSetSyncs))
-}
-
-// orphaned queues the set whose pod a pod without an owner is by its name.
-func (c *statefulSets) orphaned(pod *v1.Pod) {
-	all, err := c.sets.StatefulSets(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, set := range all {
-		if _, ok := ordinalOf(set, pod); ok {
-			c.queue.Add(cache.MetaObjectToName(set))
-		}
-	}
-}
-
-func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
-	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	owned, err := c.claim(ctx, set)
+func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
+	owned, err := c.Claim(ctx, set)
 	if err != nil {
 		return err
 	}
@@ -129,7 +104,7 @@ func (c *statefulSets) sync(ctx context.Context, key controller.Key) error {
 	}
 	next := plan(s)
 	if next.wait > 0 {
-		c.queue.AddAfter(key, next.wait)
+		c.Queue.AddAfter(cache.MetaObjectToName(set), next.wait)
 	}
 	stepErr := c.retain(ctx, set, owned)
 	if stepErr == nil {
@@ -154,36 +129,10 @@ func collisionCount(set *apps.StatefulSet) *int32 {
 	return set.Status.CollisionCount
 }
 
-// claim returns the pods that a set owns. It adopts only those whose name is
-// one of its own.
-func (c *statefulSets) claim(ctx context.Context, set *apps.StatefulSet) ([]*v1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("selector of StatefulSet %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	candidates, err := own.Candidates[*v1.Pod](c.pods.GetIndexer(), set)
-	if err != nil {
-		return nil, err
-	}
-	claim := own.Claim[*v1.Pod]{
-		Owner: set, Kind: kind, Selector: selector,
-		Matches: func(p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
-		Patch:   pods.Control{Kube: c.kube, Events: c.env.Events}.Patch,
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.kube.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
-		},
-	}
-	return claim.Objects(ctx, candidates)
-}
-
 // apply carries out a step.
 func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next step, templates map[string]*v1.PodTemplateSpec) error {
-	slots := make(chan slot, len(next.create))
-	for _, s := range next.create {
-		slots <- s
-	}
-	_, created := pods.SlowStart(ctx, len(next.create), func(ctx context.Context) error {
-		s := <-slots
+	_, created := workload.SlowStartBatch(ctx, len(next.create), func(ctx context.Context, i int) error {
+		s := next.create[i]
 		return c.create(ctx, set, newPod(set, templates[s.revision], s.revision, s.ordinal), s.ordinal)
 	})
 	repaired := pods.All(next.repair, func(s slot) error {
@@ -262,11 +211,5 @@ func (c *statefulSets) report(ctx context.Context, set *apps.StatefulSet, want a
 	if equality.Semantic.DeepEqual(set.Status, want) {
 		return nil
 	}
-	next := *set
-	next.Status = want
-	_, err := c.kube.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return c.UpdateStatus(ctx, set, func(s *apps.StatefulSet) { s.Status = want })
 }

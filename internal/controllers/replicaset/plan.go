@@ -1,18 +1,15 @@
-// Package replicas keeps as many pods of one template as asked for: the core
-// of the ReplicaSet and the replication controller. Both kinds are seen as
-// ReplicaSets here.
-package replicas
+package replicaset
 
 import (
 	"time"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // burst is the most pods that one sync creates or deletes.
@@ -98,9 +95,9 @@ func setFailure(s *apps.ReplicaSetStatus, seen observation, now time.Time) {
 	case seen.failed == nil && at >= 0:
 		s.Conditions = append(s.Conditions[:at:at], s.Conditions[at+1:]...)
 	case seen.failed != nil && at < 0:
-		reason := pods.FailedCreate
+		reason := workload.FailedCreate
 		if seen.missing < 0 {
-			reason = pods.FailedDelete
+			reason = workload.FailedDelete
 		}
 		s.Conditions = append(s.Conditions, apps.ReplicaSetCondition{
 			Type:               apps.ReplicaSetReplicaFailure,
@@ -111,6 +108,3 @@ func setFailure(s *apps.ReplicaSetStatus, seen observation, now time.Time) {
 		})
 	}
 }
-
-// same reports whether writing a status would change nothing.
-func same(a, b *apps.ReplicaSetStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -1,4 +1,4 @@
-package pods
+package workload
 
 import (
 	"sync"
@@ -30,8 +30,7 @@ type expectation struct {
 	since     time.Time
 }
 
-// NewExpectations returns expectations of nothing.
-func NewExpectations() *Expectations {
+func newExpectations() *Expectations {
 	return &Expectations{owners: map[types.UID]*expectation{}}
 }
 
