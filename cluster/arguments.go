@@ -56,10 +56,10 @@ func (p *controlPlane) parseArguments() error {
 	identity := fmt.Sprintf("%s_%s_%x", o.NodeName, o.Name, sha256.Sum256([]byte(o.DataDir)))[:len(o.NodeName)+len(o.Name)+10]
 
 	p.manager = component.NewControllerManager()
-	m := p.manager.Options
-	m.AllocateNodeCIDRs = true
-	m.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
-	m.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
+	ipam := &p.manager.Options.NodeIPAM
+	ipam.AllocateNodeCIDRs = true
+	ipam.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
+	ipam.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
 	p.manager.Leader.LeaderElect, p.manager.Leader.Identity = shared, identity
 
 	p.scheduler = component.NewScheduler()

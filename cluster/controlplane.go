@@ -92,14 +92,13 @@ func (p *controlPlane) open() (err error) {
 			return err
 		}
 	}
-	m := p.manager.Options
-	m.RootCA = p.keys.Cluster().PEM()
-	if m.ServiceAccountKeyFile == "" {
-		m.ServiceAccountKeyFile = p.keys.File("sa.key")
+	p.manager.RootCA = p.keys.Cluster().PEM()
+	if tokens := &p.manager.Options.ServiceAccountTokens; tokens.PrivateKeyFile == "" {
+		tokens.PrivateKeyFile = p.keys.File("sa.key")
 	}
-	if m.ClusterSigningCertFile == "" && m.ClusterSigningKeyFile == "" {
-		m.ClusterSigningCertFile = p.keys.File(pki.ClusterAuthority + ".crt")
-		m.ClusterSigningKeyFile = p.keys.File(pki.ClusterAuthority + ".key")
+	if signing := &p.manager.Options.Signing; signing.CertFile == "" && signing.KeyFile == "" {
+		signing.CertFile = p.keys.File(pki.ClusterAuthority + ".crt")
+		signing.KeyFile = p.keys.File(pki.ClusterAuthority + ".key")
 	}
 	if err := p.serveWithOwnKeys("kube-controller-manager", &p.manager.Serving); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -24,18 +25,30 @@ import (
 type ControllerManager struct {
 	Kubeconfig string
 	Serving    base.Serving
-	RootCAFile string
-	Options    *controller.Options
 	Leader     leader.Options
+	// RootCAFile is the file of the authority by which pods trust the API
+	// server. RootCA is that authority, PEM, if there is no file.
+	RootCAFile string
+	RootCA     []byte
+	// Options are those of controllers that have more than flags.
+	Options all.Options
+
+	enabled     []string // of --controllers
+	controllers []controller.Descriptor
+	ignored     ignoredControllerFlags
 }
 
 // NewControllerManager returns upstream's defaults.
 func NewControllerManager() *ControllerManager {
-	return &ControllerManager{
+	m := &ControllerManager{
 		Serving: base.NewServing(10257),
-		Options: controller.DefaultOptions(),
 		Leader:  leader.DefaultOptions("kube-controller-manager"),
+		Options: all.DefaultOptions(),
+		enabled: []string{"*"},
+		ignored: newIgnoredControllerFlags(),
 	}
+	m.controllers = all.Controllers(&m.Options)
+	return m
 }
 
 // AddFlags binds the flags.
@@ -43,14 +56,21 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "where the API server is and who this is")
 	m.Serving.AddFlags(fs)
 	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "authority that pods trust the API server by")
-	m.Options.AddFlags(fs, controller.Names(all.Controllers()))
+	controller.AddFlags(fs, &m.enabled, m.controllers)
+	m.ignored.addFlags(fs)
 	m.Leader.AddFlags(fs)
 }
 
 // Validate reports what is wrong with the flags.
 func (m *ControllerManager) Validate() error {
-	_, err := controller.Select(all.Controllers(), m.Options.Controllers)
-	return errors.Join(err, m.Leader.Validate())
+	_, err := controller.Select(m.controllers, m.enabled)
+	errs := []error{err, m.Leader.Validate()}
+	for _, d := range m.controllers {
+		if d.Validate != nil {
+			errs = append(errs, d.Validate())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Run runs the controllers of a process of their own.
@@ -61,11 +81,6 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 	provider, err := base.Remote(m.Kubeconfig, "kube-controller-manager")
 	if err != nil {
 		return err
-	}
-	if m.RootCAFile != "" {
-		if m.Options.RootCA, err = os.ReadFile(m.RootCAFile); err != nil {
-			return fmt.Errorf("--root-ca-file: %w", err)
-		}
 	}
 	return m.RunWith(ctx, provider)
 }
@@ -82,15 +97,49 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
+	rootCA := m.RootCA
+	if m.RootCAFile != "" {
+		if rootCA, err = os.ReadFile(m.RootCAFile); err != nil {
+			return fmt.Errorf("--root-ca-file: %w", err)
+		}
+	}
 	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
 	election.Observe = c.Leads
-	runner := controller.Runner{
-		Provider: provider, Controllers: all.Controllers(), Options: m.Options,
-	}
+	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.enabled, RootCA: rootCA}
 	return base.Together(metrics.WithQueues(ctx, c.Queues),
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
 		func(ctx context.Context) error { return m.Serving.Run(ctx, "kube-controller-manager", own, flags, c) },
 	)
+}
+
+// ignoredControllerFlags are upstream's flags for controllers that are not here
+// and for periods that are not needed. They are accepted, so that command lines
+// written for upstream work.
+type ignoredControllerFlags struct {
+	resourceClaimSyncs, autoscalerSyncs                                               int
+	binderSyncPeriod                                                                  time.Duration
+	autoscalerSyncPeriod, autoscalerStabilization, autoscalerStartup, autoscalerReady time.Duration
+	autoscalerTolerance                                                               float64
+}
+
+func newIgnoredControllerFlags() ignoredControllerFlags {
+	return ignoredControllerFlags{
+		resourceClaimSyncs: 50, autoscalerSyncs: 5, binderSyncPeriod: 15 * time.Second,
+		autoscalerSyncPeriod: 15 * time.Second, autoscalerStabilization: 5 * time.Minute,
+		autoscalerStartup: 5 * time.Minute, autoscalerReady: 30 * time.Second, autoscalerTolerance: 0.1,
+	}
+}
+
+func (f *ignoredControllerFlags) addFlags(fs *pflag.FlagSet) {
+	const noAutoscaler = "has no effect: there is no horizontal pod autoscaler"
+	fs.IntVar(&f.autoscalerSyncs, "concurrent-horizontal-pod-autoscaler-syncs", f.autoscalerSyncs, noAutoscaler)
+	fs.DurationVar(&f.autoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", f.autoscalerSyncPeriod, noAutoscaler)
+	fs.DurationVar(&f.autoscalerStabilization, "horizontal-pod-autoscaler-downscale-stabilization", f.autoscalerStabilization, noAutoscaler)
+	fs.Float64Var(&f.autoscalerTolerance, "horizontal-pod-autoscaler-tolerance", f.autoscalerTolerance, noAutoscaler)
+	fs.DurationVar(&f.autoscalerStartup, "horizontal-pod-autoscaler-cpu-initialization-period", f.autoscalerStartup, noAutoscaler)
+	fs.DurationVar(&f.autoscalerReady, "horizontal-pod-autoscaler-initial-readiness-delay", f.autoscalerReady, noAutoscaler)
+	fs.IntVar(&f.resourceClaimSyncs, "concurrent-resource-claim-syncs", f.resourceClaimSyncs, "has no effect: there is no controller of resource claims")
+	fs.DurationVar(&f.binderSyncPeriod, "pvclaimbinder-sync-period", f.binderSyncPeriod, "has no effect: claims and volumes are bound when they change")
 }

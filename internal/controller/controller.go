@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -50,6 +51,12 @@ type Descriptor struct {
 	EventSource string
 	// OffByDefault controllers run only if --controllers names them.
 	OffByDefault bool
+	// AddFlags, if not nil, adds the controller's own flags, with upstream's
+	// names. The present values are the defaults. Instances that New builds
+	// afterwards use the values of the flags.
+	AddFlags func(fs *pflag.FlagSet)
+	// Validate, if not nil, returns what is wrong with the values of the flags.
+	Validate func() error
 	// New builds an instance. It must not block and must not start anything.
 	New func(env *Env) (Controller, error)
 }
@@ -60,8 +67,9 @@ type Env struct {
 	Client *client.Client
 	// Events records events under the controller's name.
 	Events record.EventRecorder
-	// Options are the command line's.
-	Options *Options
+	// RootCA is the authority, PEM, by which pods trust the API server; nil is
+	// the one that Client trusts.
+	RootCA []byte
 
 	life context.Context // of the instance; nil if nobody supervises it
 }

@@ -19,14 +19,18 @@ type Runner struct {
 	Provider client.Provider
 	// Controllers are run in no particular order, all at once.
 	Controllers []Descriptor
-	Options     *Options
+	// Enabled are the names of those that are run, as in --controllers; see
+	// Select.
+	Enabled []string
+	// RootCA is handed to all controllers; see Env.
+	RootCA []byte
 }
 
 // Run runs the controllers until ctx is done and returns when all have
 // ended. A controller that fails is restarted with a back-off; the others do
 // not notice. An error means that nothing was run.
 func (r *Runner) Run(ctx context.Context) error {
-	chosen, err := Select(r.Controllers, r.Options.Controllers)
+	chosen, err := Select(r.Controllers, r.Enabled)
 	if err != nil {
 		return err
 	}
@@ -54,7 +58,7 @@ func (r *Runner) keep(ctx context.Context, d Descriptor, c *client.Client) {
 	events := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource})
 	supervise.Keep(ctx, d.Name, func(ctx context.Context) error {
 		log.V(1).Info("Starting controller")
-		controller, err := d.New(&Env{Client: c, Events: events, Options: r.Options, life: ctx})
+		controller, err := d.New(&Env{Client: c, Events: events, RootCA: r.RootCA, life: ctx})
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func TestRunnerRestarts(t *testing.T) {
 		begin := time.Now()
 		steady := 0
 		runner := controller.Runner{
-			Provider: p, Options: controller.DefaultOptions(),
+			Provider: p, Enabled: []string{"*"},
 			Controllers: []controller.Descriptor{
 				{Name: "fails", ServiceAccount: "one", New: func(*controller.Env) (controller.Controller, error) {
 					starts = append(starts, time.Since(begin))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,9 +57,8 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 	}
 	factory := client.NewInformers(c.Fake)
 	c.Env = &controller.Env{
-		Client:  &client.Client{Kubernetes: c.Fake, Informers: factory},
-		Events:  c.Events,
-		Options: controller.DefaultOptions(),
+		Client: &client.Client{Kubernetes: c.Fake, Informers: factory},
+		Events: c.Events,
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -137,11 +137,22 @@ func (c *Cluster) fill(o metav1.Object) {
 	o.SetResourceVersion(strconv.FormatInt(n, 10))
 }
 
-// Run runs a controller until the test ends, and fails the test if it
-// returns earlier, fails or does not stop.
-func (c *Cluster) Run(build func(env *controller.Env) (controller.Controller, error)) {
+// Run runs a controller with flags, as "--name=value", until the test ends. It
+// fails the test if the controller returns earlier, fails or does not stop.
+func (c *Cluster) Run(d controller.Descriptor, flags ...string) {
 	c.t.Helper()
-	k, err := build(c.Env)
+	var none []string
+	set := pflag.NewFlagSet(d.Name, pflag.ContinueOnError)
+	controller.AddFlags(set, &none, []controller.Descriptor{d})
+	if err := set.Parse(flags); err != nil {
+		c.t.Fatal(err)
+	}
+	if d.Validate != nil {
+		if err := d.Validate(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	k, err := d.New(c.Env)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -36,43 +36,57 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/volumeprotection"
 )
 
-// Controllers are all controllers, those that others wait for first.
-func Controllers() []controller.Descriptor {
+// Options are those options of controllers that a program sets which runs them.
+// All others have flags alone; see controller.Descriptor.
+type Options struct {
+	NodeIPAM             nodeipam.Options
+	ServiceAccountTokens serviceaccounttoken.Options
+	Signing              certificates.SigningOptions
+}
+
+// DefaultOptions returns upstream's defaults.
+func DefaultOptions() Options {
+	return Options{ServiceAccountTokens: serviceaccounttoken.DefaultOptions(), Signing: certificates.DefaultSigningOptions()}
+}
+
+// Controllers returns all controllers, those that others wait for first. They
+// use o, and their flags change it.
+func Controllers(o *Options) []controller.Descriptor {
 	return []controller.Descriptor{
-		serviceaccount.Descriptor,
-		serviceaccounttoken.Descriptor,
-		rootca.Descriptor,
-		nodeipam.Descriptor,
-		nodelifecycle.Descriptor,
-		tainteviction.Descriptor,
-		replicaset.Descriptor,
-		replication.Descriptor,
-		deployment.Descriptor,
-		statefulset.Descriptor,
-		daemonset.Descriptor,
-		job.Descriptor,
-		cronjob.Descriptor,
-		ttlafterfinished.Descriptor,
-		tokencleaner.Descriptor,
-		legacytokencleaner.Descriptor,
-		clusterroleaggregation.Descriptor,
-		certificates.Approving,
-		certificates.Signing,
-		certificates.Cleaning,
-		disruption.Descriptor,
-		volumebinder.Descriptor,
-		ephemeralvolume.Descriptor,
-		volumeprotection.Claims,
-		volumeprotection.Volumes,
-		volumeprotection.Classes,
-		endpoints.Descriptor,
-		endpointslice.Descriptor,
-		endpointslicemirroring.Descriptor,
-		servicecidr.Descriptor,
-		podgc.Descriptor,
-		resourcequota.Descriptor,
-		policystatus.Descriptor,
-		namespace.Descriptor,
-		garbagecollector.Descriptor,
+		serviceaccount.Descriptor(),
+		serviceaccounttoken.Descriptor(&o.ServiceAccountTokens),
+		rootca.Descriptor(),
+		nodeipam.Descriptor(&o.NodeIPAM),
+		nodelifecycle.Descriptor(),
+		tainteviction.Descriptor(),
+		replicaset.Descriptor(),
+		replication.Descriptor(),
+		deployment.Descriptor(),
+		statefulset.Descriptor(),
+		daemonset.Descriptor(),
+		job.Descriptor(),
+		cronjob.Descriptor(),
+		ttlafterfinished.Descriptor(),
+		tokencleaner.Descriptor(),
+		legacytokencleaner.Descriptor(),
+		clusterroleaggregation.Descriptor(),
+		certificates.Approving(),
+		certificates.Signing(&o.Signing),
+		certificates.Cleaning(),
+		disruption.Descriptor(),
+		volumebinder.Descriptor(),
+		ephemeralvolume.Descriptor(),
+		volumeprotection.Claims(),
+		volumeprotection.Volumes(),
+		volumeprotection.Classes(),
+		endpoints.Descriptor(),
+		endpointslice.Descriptor(),
+		endpointslicemirroring.Descriptor(),
+		servicecidr.Descriptor(),
+		podgc.Descriptor(),
+		resourcequota.Descriptor(),
+		policystatus.Descriptor(),
+		namespace.Descriptor(),
+		garbagecollector.Descriptor(),
 	}
 }

@@ -19,16 +19,18 @@ import (
 )
 
 // Approving describes the controller that approves kubelets' requests.
-var Approving = controller.Descriptor{
-	Name:           "certificatesigningrequest-approving-controller",
-	Aliases:        []string{"csrapproving"},
-	ServiceAccount: "certificate-controller",
-	EventSource:    "certificate-controller",
-	New:            NewApproving,
+func Approving() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "certificatesigningrequest-approving-controller",
+		Aliases:        []string{"csrapproving"},
+		ServiceAccount: "certificate-controller",
+		EventSource:    "certificate-controller",
+		New:            newApproving,
+	}
 }
 
-// NewApproving builds the controller that approves.
-func NewApproving(env *controller.Env) (controller.Controller, error) {
+// newApproving builds the controller that approves.
+func newApproving(env *controller.Env) (controller.Controller, error) {
 	return onRequests(env, "certificate_approving", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 		return approve(ctx, env, csr)
 	}), nil

@@ -171,11 +171,10 @@ func TestKubeletGetsItsCertificate(t *testing.T) {
 		next := a.(clienttesting.UpdateAction).GetObject()
 		return true, next, c.Fake.Tracker().Update(a.GetResource(), next, "")
 	})
-	var pool *x509.CertPool
-	c.Env.Options.ClusterSigningCertFile, c.Env.Options.ClusterSigningKeyFile, pool = authority(t)
-	c.Run(NewApproving)
-	c.Run(NewSigning)
-	c.Run(NewCleaning)
+	certFile, keyFile, pool := authority(t)
+	c.Run(Approving())
+	c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
+	c.Run(Cleaning())
 	var got *certificatesv1.CertificateSigningRequest
 	controllertest.Eventually(t, func() bool {
 		var err error
@@ -204,8 +203,8 @@ func TestRequestsThatDoNotFitFail(t *testing.T) {
 	csr := request(t, certificatesv1.KubeletServingSignerName, "me", x509.CertificateRequest{}, server)
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
 	c := controllertest.New(t, csr)
-	c.Env.Options.ClusterSigningCertFile, c.Env.Options.ClusterSigningKeyFile, _ = authority(t)
-	c.Run(NewSigning)
+	certFile, keyFile, _ := authority(t)
+	c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
 	controllertest.Eventually(t, func() string {
 		got, err := c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), "r", metav1.GetOptions{})
 		if err != nil {

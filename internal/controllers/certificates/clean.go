@@ -18,12 +18,14 @@ import (
 )
 
 // Cleaning describes the controller that deletes old requests.
-var Cleaning = controller.Descriptor{
-	Name:           "certificatesigningrequest-cleaner-controller",
-	Aliases:        []string{"csrcleaner"},
-	ServiceAccount: "certificate-controller",
-	EventSource:    "certificate-controller",
-	New:            NewCleaning,
+func Cleaning() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "certificatesigningrequest-cleaner-controller",
+		Aliases:        []string{"csrcleaner"},
+		ServiceAccount: "certificate-controller",
+		EventSource:    "certificate-controller",
+		New:            newCleaning,
+	}
 }
 
 const (
@@ -34,8 +36,8 @@ const (
 	cleanPeriod = time.Hour
 )
 
-// NewCleaning builds the controller that deletes requests.
-func NewCleaning(env *controller.Env) (controller.Controller, error) {
+// newCleaning builds the controller that deletes requests.
+func newCleaning(env *controller.Env) (controller.Controller, error) {
 	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
 	clean := func(ctx context.Context) error {
 		all, err := requests.Lister().List(labels.Everything())

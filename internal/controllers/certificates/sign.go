@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/pflag"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +23,41 @@ import (
 )
 
 // Signing describes the controller that signs for the built-in signers.
-var Signing = controller.Descriptor{
-	Name:           "certificatesigningrequest-signing-controller",
-	Aliases:        []string{"csrsigning"},
-	ServiceAccount: "certificate-controller",
-	EventSource:    "certificate-controller",
-	New:            NewSigning,
+func Signing(o *SigningOptions) controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "certificatesigningrequest-signing-controller",
+		Aliases:        []string{"csrsigning"},
+		ServiceAccount: "certificate-controller",
+		EventSource:    "certificate-controller",
+		AddFlags:       o.addFlags,
+		Validate:       o.validate,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newSigning(env, o) },
+	}
+}
+
+// SigningOptions are the options of the controller that signs.
+type SigningOptions struct {
+	// CertFile and KeyFile are the authority, PEM. Without them nothing is
+	// signed.
+	CertFile, KeyFile string
+	// Duration is how long certificates live at most.
+	Duration time.Duration
+}
+
+// DefaultSigningOptions returns upstream's defaults.
+func DefaultSigningOptions() SigningOptions { return SigningOptions{Duration: 365 * 24 * time.Hour} }
+
+func (o *SigningOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.CertFile, "cluster-signing-cert-file", o.CertFile, "Filename containing a PEM-encoded X509 CA certificate used to issue cluster-scoped certificates.")
+	fs.StringVar(&o.KeyFile, "cluster-signing-key-file", o.KeyFile, "Filename containing a PEM-encoded RSA or ECDSA private key used to sign cluster-scoped certificates.")
+	fs.DurationVar(&o.Duration, "cluster-signing-duration", o.Duration, "The max length of duration signed certificates will be given.")
+}
+
+func (o *SigningOptions) validate() error {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return errors.New("--cluster-signing-cert-file and --cluster-signing-key-file must both be given, or neither")
+	}
+	return nil
 }
 
 const (
@@ -48,11 +78,10 @@ func signers() []string {
 	}
 }
 
-// NewSigning builds the controller that signs. It reads the authority's files
+// newSigning builds the controller that signs. It reads the authority's files
 // each time, so that a renewed authority is used at once.
-func NewSigning(env *controller.Env) (controller.Controller, error) {
-	o := env.Options
-	if o.ClusterSigningCertFile == "" || o.ClusterSigningKeyFile == "" {
+func newSigning(env *controller.Env, o *SigningOptions) (controller.Controller, error) {
+	if o.CertFile == "" || o.KeyFile == "" {
 		return controller.Func(func(ctx context.Context) error {
 			klog.FromContext(ctx).Info("No authority to sign certificates with; set --cluster-signing-cert-file and --cluster-signing-key-file")
 			<-ctx.Done()
@@ -74,11 +103,11 @@ func NewSigning(env *controller.Env) (controller.Controller, error) {
 				Reason: "SignerValidationFailure", Message: reason.Error(), LastUpdateTime: metav1.Now(),
 			})
 		} else {
-			pair, err := tls.LoadX509KeyPair(o.ClusterSigningCertFile, o.ClusterSigningKeyFile)
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 			if err != nil {
 				return fmt.Errorf("the authority that signs: %w", err)
 			}
-			if next.Status.Certificate, err = sign(pair, r, &csr.Spec, o.ClusterSigningDuration, time.Now()); err != nil {
+			if next.Status.Certificate, err = sign(pair, r, &csr.Spec, o.Duration, time.Now()); err != nil {
 				return fmt.Errorf("error auto signing csr %s: %w", csr.Name, err)
 			}
 		}

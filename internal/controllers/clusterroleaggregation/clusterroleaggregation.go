@@ -19,12 +19,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "clusterrole-aggregation-controller",
-	Aliases:        []string{"clusterrole-aggregation"},
-	ServiceAccount: "clusterrole-aggregation-controller",
-	EventSource:    "clusterrole-aggregation-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "clusterrole-aggregation-controller",
+		Aliases:        []string{"clusterrole-aggregation"},
+		ServiceAccount: "clusterrole-aggregation-controller",
+		EventSource:    "clusterrole-aggregation-controller",
+		New:            newController,
+	}
 }
 
 type aggregator struct {
@@ -34,8 +36,7 @@ type aggregator struct {
 	queue *controller.Queue[string]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	c := &aggregator{env: env, kube: env.Client.Kubernetes, roles: env.Client.Informers.Rbac().V1().ClusterRoles().Lister()}
 	c.queue = controller.NewQueue("ClusterRoleAggregator", c.sync)
 	return c, nil

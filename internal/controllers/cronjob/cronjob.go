@@ -27,12 +27,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "cronjob-controller",
-	Aliases:        []string{"cronjob"},
-	ServiceAccount: "cronjob-controller",
-	EventSource:    "cronjob-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "cronjob-controller",
+		Aliases:        []string{"cronjob"},
+		ServiceAccount: "cronjob-controller",
+		EventSource:    "cronjob-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-cron-job-syncs", "cron job objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 var kind = batch.SchemeGroupVersion.WithKind("CronJob")
@@ -47,13 +51,13 @@ type cronJobs struct {
 	jobs cache.SharedIndexInformer
 }
 
-// New builds the controller. CronJobs adopt nothing: they have no selector.
-func New(env *controller.Env) (controller.Controller, error) {
+// newController builds the controller. CronJobs adopt nothing: they have no selector.
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers.Batch().V1()
 	c := &cronJobs{env: env, kube: env.Client.Kubernetes, jobs: informers.Jobs().Informer()}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*batch.CronJob, *batch.Job]{
-		Kind: kind, Queue: "cronjob", Workers: env.Options.ConcurrentCronJobSyncs,
+		Kind: kind, Queue: "cronjob", Workers: workers,
 		Owners: informers.CronJobs().Informer(), Dependents: c.jobs,
 		Sync: c.sync,
 	})

@@ -75,7 +75,7 @@ func TestStartsForbidsAndTrims(t *testing.T) {
 				SuccessfulJobsHistoryLimit: &one, FailedJobsHistoryLimit: &one,
 			},
 		})
-		c.Run(New)
+		c.Run(Descriptor())
 		jobs := func() string {
 			list, err := c.Fake.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {

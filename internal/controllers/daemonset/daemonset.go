@@ -28,12 +28,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "daemonset-controller",
-	Aliases:        []string{"daemonset"},
-	ServiceAccount: "daemon-set-controller",
-	EventSource:    "daemonset-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 2
+	return controller.Descriptor{
+		Name:           "daemonset-controller",
+		Aliases:        []string{"daemonset"},
+		ServiceAccount: "daemon-set-controller",
+		EventSource:    "daemonset-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-daemonset-syncs", "daemonset objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 var kind = apps.SchemeGroupVersion.WithKind("DaemonSet")
@@ -59,8 +63,7 @@ type daemonSets struct {
 	backoff   *flowcontrol.Backoff
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &daemonSets{
 		env:       env,
@@ -73,7 +76,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*apps.DaemonSet, *v1.Pod]{
-		Kind: kind, Queue: "daemonset", Workers: env.Options.ConcurrentDaemonSetSyncs,
+		Kind: kind, Queue: "daemonset", Workers: workers,
 		Owners: informers.Apps().V1().DaemonSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
 		Sources: []controller.Source{
 			controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),

@@ -60,7 +60,7 @@ func TestFits(t *testing.T) {
 
 func TestOneOnEachNode(t *testing.T) {
 	c := controllertest.New(t, setOf(), nodeOfDisk("a", "fast"), nodeOfDisk("b", "fast"), nodeOfDisk("c", "slow"))
-	c.Run(New)
+	c.Run(Descriptor())
 	where := func() string {
 		var out []string
 		for _, p := range c.Pods("default") {

@@ -26,12 +26,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "deployment-controller",
-	Aliases:        []string{"deployment"},
-	ServiceAccount: "deployment-controller",
-	EventSource:    "deployment-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "deployment-controller",
+		Aliases:        []string{"deployment"},
+		ServiceAccount: "deployment-controller",
+		EventSource:    "deployment-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-deployment-syncs", "deployment objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 var kind = apps.SchemeGroupVersion.WithKind("Deployment")
@@ -45,8 +49,7 @@ type deployments struct {
 	pods        cache.SharedIndexInformer
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &deployments{
 		env:         env,
@@ -60,7 +63,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*apps.Deployment, *apps.ReplicaSet]{
-		Kind: kind, Queue: "deployment", Workers: env.Options.ConcurrentDeploymentSyncs,
+		Kind: kind, Queue: "deployment", Workers: workers,
 		Owners: informers.Apps().V1().Deployments().Informer(), Dependents: c.replicaSets,
 		Sources: []controller.Source{controller.On(c.pods, c.podChanged)},
 		Client: func(namespace string) workload.Client[*apps.Deployment] {

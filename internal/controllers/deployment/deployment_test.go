@@ -92,8 +92,8 @@ func TestRollsOutUndoesAndPauses(t *testing.T) {
 		t.Run(string(strategy), func(t *testing.T) {
 			c := controllertest.New(t, web("one", strategy))
 			kubelet(t, c)
-			c.Run(replicaset.New)
-			c.Run(deployment.New)
+			c.Run(replicaset.Descriptor())
+			c.Run(deployment.Descriptor())
 			change := func(f func(d *apps.Deployment)) {
 				t.Helper()
 				for {

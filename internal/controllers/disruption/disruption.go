@@ -28,12 +28,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "disruption-controller",
-	Aliases:        []string{"disruption"},
-	ServiceAccount: "disruption-controller",
-	EventSource:    "controllermanager",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "disruption-controller",
+		Aliases:        []string{"disruption"},
+		ServiceAccount: "disruption-controller",
+		EventSource:    "controllermanager",
+		New:            newController,
+	}
 }
 
 type budgets struct {
@@ -45,8 +47,7 @@ type budgets struct {
 	queue   *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	shared := env.Client.Informers
 	c := &budgets{
 		env: env, kube: env.Client.Kubernetes, shared: shared,

@@ -25,12 +25,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "endpoints-controller",
-	Aliases:        []string{"endpoint"},
-	ServiceAccount: "endpoint-controller",
-	EventSource:    "endpoint-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "endpoints-controller",
+		Aliases:        []string{"endpoint"},
+		ServiceAccount: "endpoint-controller",
+		EventSource:    "endpoint-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-endpoint-syncs", "endpoints"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 // Labels of the objects that this controller writes.
@@ -47,10 +51,10 @@ type endpoints struct {
 	endpoints corelisters.EndpointsLister
 	triggers  *endpointsliceutil.TriggerTimeTracker
 	queue     *controller.Queue[controller.Key]
+	workers   int
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	kube, err := withoutWarnings(env)
 	if err != nil {
 		return nil, err
@@ -58,6 +62,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &endpoints{
 		env:       env,
+		workers:   workers,
 		kube:      kube,
 		services:  core.Services().Lister(),
 		pods:      core.Pods().Lister(),
@@ -103,7 +108,7 @@ func (c *endpoints) Run(ctx context.Context) error {
 				c.queue.Add(cache.MetaObjectToName(old))
 			}
 		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentEndpointSyncs))
+	}, c.queue.Workers(c.workers))
 }
 
 func (c *endpoints) podChanged(old, new *v1.Pod) {

@@ -114,8 +114,8 @@ func TestTruncation(t *testing.T) {
 
 func TestFollowsPods(t *testing.T) {
 	c := controllertest.New(t, service(nil), pod("a", "10.0.0.2", false, 8080), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
-	c.Run(New)
-	c.Run(endpointslice.New)
+	c.Run(Descriptor())
+	c.Run(endpointslice.Descriptor())
 	endpoints := func() string {
 		e, err := c.Fake.CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {

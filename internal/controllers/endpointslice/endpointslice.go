@@ -4,9 +4,11 @@ package endpointslice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,12 +26,36 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "endpointslice-controller",
-	Aliases:        []string{"endpointslice"},
-	ServiceAccount: "endpointslice-controller",
-	EventSource:    "endpoint-slice-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	o := defaultOptions()
+	return controller.Descriptor{
+		Name:           "endpointslice-controller",
+		Aliases:        []string{"endpointslice"},
+		ServiceAccount: "endpointslice-controller",
+		EventSource:    "endpoint-slice-controller",
+		AddFlags:       o.addFlags,
+		Validate:       o.validate,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+type options struct {
+	workers      int
+	maxEndpoints int // in a slice
+}
+
+func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 100} }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	controller.WorkersFlag(&o.workers, "concurrent-service-endpoint-syncs", "service endpoint slices")(fs)
+	fs.IntVar(&o.maxEndpoints, "max-endpoints-per-slice", o.maxEndpoints, "The maximum number of endpoints that will be added to an EndpointSlice.")
+}
+
+func (o *options) validate() error {
+	return errors.Join(
+		controller.CheckRange("concurrent-service-endpoint-syncs", o.workers, 1, 50),
+		controller.CheckRange("max-endpoints-per-slice", o.maxEndpoints, 1, 1000),
+	)
 }
 
 // managedBy marks the slices that this controller owns.
@@ -41,6 +67,7 @@ var topologyKey = controller.Key{}
 
 type slices struct {
 	env        *controller.Env
+	workers    int
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
@@ -52,11 +79,11 @@ type slices struct {
 	queue      *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &slices{
 		env:      env,
+		workers:  o.workers,
 		services: core.Services().Lister(),
 		pods:     core.Pods().Lister(),
 		nodes:    core.Nodes().Lister(),
@@ -65,7 +92,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
-	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(env.Options.MaxEndpointsPerSlice),
+	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(o.maxEndpoints),
 		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
 	c.queue = controller.NewQueue("endpoint_slice", c.sync)
 	return c, nil
@@ -88,7 +115,7 @@ func (c *slices) Run(ctx context.Context) error {
 				c.queue.Add(topologyKey)
 			}
 		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentServiceEndpointSyncs))
+	}, c.queue.Workers(c.workers))
 }
 
 func (c *slices) podChanged(old, new *v1.Pod) {

@@ -8,8 +8,10 @@ package endpointslicemirroring
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,12 +26,36 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "endpointslice-mirroring-controller",
-	Aliases:        []string{"endpointslicemirroring"},
-	ServiceAccount: "endpointslicemirroring-controller",
-	EventSource:    "endpoint-slice-mirroring-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	o := defaultOptions()
+	return controller.Descriptor{
+		Name:           "endpointslice-mirroring-controller",
+		Aliases:        []string{"endpointslicemirroring"},
+		ServiceAccount: "endpointslicemirroring-controller",
+		EventSource:    "endpoint-slice-mirroring-controller",
+		AddFlags:       o.addFlags,
+		Validate:       o.validate,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+type options struct {
+	workers      int
+	maxEndpoints int // of a subset
+}
+
+func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 1000} }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	controller.WorkersFlag(&o.workers, "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints")(fs)
+	fs.IntVar(&o.maxEndpoints, "mirroring-max-endpoints-per-subset", o.maxEndpoints, "The maximum number of endpoints that will be added to an EndpointSlice from one subset of Endpoints.")
+}
+
+func (o *options) validate() error {
+	return errors.Join(
+		controller.CheckRange("mirroring-concurrent-service-endpoint-syncs", o.workers, 1, 50),
+		controller.CheckRange("mirroring-max-endpoints-per-subset", o.maxEndpoints, 1, 1000),
+	)
 }
 
 // managedBy marks the slices that this controller owns.
@@ -40,6 +66,7 @@ const mostPerSlice = 1000
 
 type mirror struct {
 	env       *controller.Env
+	options   *options
 	endpoints corelisters.EndpointsLister
 	services  corelisters.ServiceLister
 	slices    discoverylisters.EndpointSliceLister
@@ -47,11 +74,11 @@ type mirror struct {
 	queue     *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &mirror{
 		env:       env,
+		options:   o,
 		endpoints: core.Endpoints().Lister(),
 		services:  core.Services().Lister(),
 		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
@@ -76,7 +103,7 @@ func (c *mirror) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
-	}, c.queue.Workers(c.env.Options.ConcurrentMirroringEndpointSyncs))
+	}, c.queue.Workers(c.options.workers))
 }
 
 // sliceChanged queues the Endpoints of a slice that changed otherwise than by
@@ -122,7 +149,7 @@ func (c *mirror) sync(ctx context.Context, key controller.Key) error {
 	if c.tracker.StaleSlices(service, existing) {
 		return controller.ErrStale
 	}
-	groups, skip := groupsOf(endpoints, c.env.Options.MirroringMaxEndpointsPerSubset)
+	groups, skip := groupsOf(endpoints, c.options.maxEndpoints)
 	if skip.invalid > 0 {
 		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "InvalidIPAddress",
 			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", skip.invalid)
@@ -130,7 +157,7 @@ func (c *mirror) sync(ctx context.Context, key controller.Key) error {
 	if skip.surplus > 0 {
 		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "TooManyAddressesToMirror",
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
-			c.env.Options.MirroringMaxEndpointsPerSubset, skip.surplus)
+			c.options.maxEndpoints, skip.surplus)
 	}
 	create, update, remove := plan(endpoints, groups, existing, mostPerSlice)
 	if err := c.write(ctx, endpoints, create, update, remove); err != nil {

@@ -101,7 +101,7 @@ func TestMirrors(t *testing.T) {
 	lock.Name, lock.Annotations = "lock", map[string]string{leaderAnnotation: "{}"}
 	c := controllertest.New(t, service, endpoints(subset(1, []string{"10.0.0.1"}, nil)), lock,
 		&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "lock"}})
-	c.Run(New)
+	c.Run(Descriptor())
 	ctx := context.Background()
 	mirrored := func() string {
 		list, err := c.Fake.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})

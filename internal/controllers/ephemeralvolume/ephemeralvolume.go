@@ -18,25 +18,29 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "ephemeral-volume-controller",
-	Aliases:        []string{"ephemeral-volume"},
-	ServiceAccount: "ephemeral-volume-controller",
-	EventSource:    "ephemeral_volume",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "ephemeral-volume-controller",
+		Aliases:        []string{"ephemeral-volume"},
+		ServiceAccount: "ephemeral-volume-controller",
+		EventSource:    "ephemeral_volume",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-ephemeralvolume-syncs", "ephemeral volumes"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 type claims struct {
-	env    *controller.Env
-	pods   corelisters.PodLister
-	claims corelisters.PersistentVolumeClaimLister
-	queue  *controller.Queue[controller.Key]
+	env     *controller.Env
+	pods    corelisters.PodLister
+	claims  corelisters.PersistentVolumeClaimLister
+	queue   *controller.Queue[controller.Key]
+	workers int
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
-	c := &claims{env: env, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister()}
+	c := &claims{env: env, workers: workers, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister()}
 	c.queue = controller.NewQueue("ephemeral_volume", c.sync)
 	return c, nil
 }
@@ -59,7 +63,7 @@ func (c *claims) Run(ctx context.Context) error {
 				c.queue.Add(controller.Key{Namespace: old.Namespace, Name: owner.Name})
 			}
 		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentEphemeralVolumeSyncs))
+	}, c.queue.Workers(c.workers))
 }
 
 func ephemeralVolumes(pod *v1.Pod) []*v1.Volume {

@@ -28,7 +28,7 @@ func pod(name string) *v1.Pod {
 
 func TestClaimsAreMadeAndOwned(t *testing.T) {
 	c := controllertest.New(t, pod("web"), pod("taken"), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "taken-scratch"}})
-	c.Run(New)
+	c.Run(Descriptor())
 	api := c.Fake.CoreV1().PersistentVolumeClaims("shop")
 	made := func() string {
 		claim, err := api.Get(context.Background(), "web-scratch", metav1.GetOptions{})

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -24,12 +25,28 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "garbage-collector-controller",
-	Aliases:        []string{"garbagecollector"},
-	ServiceAccount: "generic-garbage-collector",
-	EventSource:    "garbage-collector-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	o := defaultOptions()
+	return controller.Descriptor{
+		Name:           "garbage-collector-controller",
+		Aliases:        []string{"garbagecollector"},
+		ServiceAccount: "generic-garbage-collector",
+		EventSource:    "garbage-collector-controller",
+		AddFlags:       o.addFlags,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+type options struct {
+	enabled bool
+	workers int
+}
+
+func defaultOptions() *options { return &options{enabled: true, workers: 20} }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.enabled, "enable-garbage-collector", o.enabled, "Enables the generic garbage collector. MUST be synced with the corresponding flag of the kube-apiserver.")
+	controller.WorkersFlag(&o.workers, "concurrent-gc-syncs", "garbage collector workers")(fs)
 }
 
 // Resources whose objects define further resources: when one changes, what is
@@ -45,6 +62,7 @@ const settle = time.Second
 
 type collector struct {
 	env      *controller.Env
+	workers  int
 	metadata metadata.Interface
 	graph    *graph
 	monitors *monitors
@@ -53,20 +71,19 @@ type collector struct {
 	refresh *controller.Queue[struct{}]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
-	if !env.Options.EnableGarbageCollector {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
+	if !o.enabled {
 		return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
 	}
 	objects, err := env.Metadata()
 	if err != nil {
 		return nil, err
 	}
-	return newCollector(env, objects), nil
+	return newCollector(env, objects, o.workers), nil
 }
 
-func newCollector(env *controller.Env, objects metadata.Interface) *collector {
-	c := &collector{env: env, metadata: objects, graph: newGraph()}
+func newCollector(env *controller.Env, objects metadata.Interface, workers int) *collector {
+	c := &collector{env: env, workers: workers, metadata: objects, graph: newGraph()}
 	c.monitors = &monitors{
 		shared:   env.Client.Informers,
 		metadata: objects,
@@ -89,7 +106,7 @@ func (c *collector) Run(ctx context.Context) error {
 		case <-time.After(settle):
 		}
 	}
-	return controller.Serve(ctx, nil, c.refresh.Workers(1), c.queue.Workers(c.env.Options.ConcurrentGCSyncs))
+	return controller.Serve(ctx, nil, c.refresh.Workers(1), c.queue.Workers(c.workers))
 }
 
 // changed takes in an event of any resource.

@@ -31,12 +31,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "job-controller",
-	Aliases:        []string{"job"},
-	ServiceAccount: "job-controller",
-	EventSource:    "job-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "job-controller",
+		Aliases:        []string{"job"},
+		ServiceAccount: "job-controller",
+		EventSource:    "job-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-job-syncs", "job objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 var kind = batch.SchemeGroupVersion.WithKind("Job")
@@ -63,8 +67,7 @@ type failures struct {
 	seen   map[types.UID]bool // pods counted into the streak
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &jobs{
 		env:      env,
@@ -75,7 +78,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*batch.Job, *v1.Pod]{
-		Kind: kind, Queue: "job", Workers: env.Options.ConcurrentJobSyncs,
+		Kind: kind, Queue: "job", Workers: workers,
 		Owners: informers.Batch().V1().Jobs().Informer(), Dependents: c.pods,
 		Client:   func(namespace string) workload.Client[*batch.Job] { return c.kube.BatchV1().Jobs(namespace) },
 		Sync:     c.sync,

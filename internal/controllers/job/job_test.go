@@ -111,7 +111,7 @@ func TestBackoff(t *testing.T) {
 
 func TestRunsToCompletion(t *testing.T) {
 	c := controllertest.New(t, jobOf(2, 3, 6, batch.IndexedCompletion))
-	c.Run(New)
+	c.Run(Descriptor())
 	status := func() string {
 		j, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{})
 		if err != nil {

@@ -133,7 +133,7 @@ func TestSuccessPolicy(t *testing.T) {
 func TestOrphansAreLetGo(t *testing.T) {
 	job := jobOf(1, 1, 6, batch.NonIndexedCompletion)
 	c := controllertest.New(t, job)
-	c.Run(New)
+	c.Run(Descriptor())
 	finalizers := func() (all []string) {
 		for _, p := range c.Pods("default") {
 			all = append(all, p.Finalizers...)

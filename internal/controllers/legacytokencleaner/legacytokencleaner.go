@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,12 +28,18 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "legacy-serviceaccount-token-cleaner-controller",
-	Aliases:        []string{"legacy-service-account-token-cleaner"},
-	ServiceAccount: "legacy-service-account-token-cleaner",
-	EventSource:    "legacy-service-account-token-cleaner",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	period := 365 * 24 * time.Hour
+	return controller.Descriptor{
+		Name:           "legacy-serviceaccount-token-cleaner-controller",
+		Aliases:        []string{"legacy-service-account-token-cleaner"},
+		ServiceAccount: "legacy-service-account-token-cleaner",
+		EventSource:    "legacy-service-account-token-cleaner",
+		AddFlags: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&period, "legacy-service-account-token-clean-up-period", period, "The period of time since the last usage of an legacy service account token before it can be deleted.")
+		},
+		New: func(env *controller.Env) (controller.Controller, error) { return newController(env, period) },
+	}
 }
 
 // interval is how often the tokens are looked at. Their use is known by the day.
@@ -46,11 +53,10 @@ type cleaner struct {
 	pods     corelisters.PodLister
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, period time.Duration) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	return &cleaner{
-		env: env, period: env.Options.LegacySATokenCleanUpPeriod,
+		env: env, period: period,
 		secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), pods: core.Pods().Lister(),
 	}, nil
 }

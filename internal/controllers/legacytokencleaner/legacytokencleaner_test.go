@@ -63,8 +63,7 @@ func unused() *cluster {
 
 func (c *cluster) run(t *testing.T) *controllertest.Cluster {
 	fake := controllertest.New(t, c.secret, c.account, c.tracking, c.pod)
-	fake.Env.Options.LegacySATokenCleanUpPeriod = period
-	fake.Run(New)
+	fake.Run(Descriptor(), "--legacy-service-account-token-clean-up-period="+period.String())
 	return fake
 }
 

@@ -24,12 +24,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "namespace-controller",
-	Aliases:        []string{"namespace"},
-	ServiceAccount: "namespace-controller",
-	EventSource:    "namespace-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 10
+	return controller.Descriptor{
+		Name:           "namespace-controller",
+		Aliases:        []string{"namespace"},
+		ServiceAccount: "namespace-controller",
+		EventSource:    "namespace-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-namespace-syncs", "namespace objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 type namespaces struct {
@@ -38,6 +42,7 @@ type namespaces struct {
 	metadata   metadata.Interface
 	namespaces corelisters.NamespaceLister
 	queue      *controller.Queue[string]
+	workers    int
 
 	// mu guards waiting: for each namespace that is being emptied, the
 	// resources that still had objects when it was looked at last.
@@ -45,18 +50,18 @@ type namespaces struct {
 	waiting map[string][]kinds.Kind
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	objects, err := env.Metadata()
 	if err != nil {
 		return nil, err
 	}
-	return newNamespaces(env, objects), nil
+	return newNamespaces(env, objects, workers), nil
 }
 
-func newNamespaces(env *controller.Env, objects metadata.Interface) *namespaces {
+func newNamespaces(env *controller.Env, objects metadata.Interface, workers int) *namespaces {
 	c := &namespaces{
 		env:        env,
+		workers:    workers,
 		kube:       env.Client.Kubernetes,
 		metadata:   objects,
 		namespaces: env.Client.Informers.Core().V1().Namespaces().Lister(),
@@ -87,7 +92,7 @@ func (c *namespaces) Run(ctx context.Context) error {
 				c.queue.Add(ns.Name)
 			}
 		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentNamespaceSyncs))
+	}, c.queue.Workers(c.workers))
 }
 
 func (c *namespaces) remember(namespace string, left []kinds.Kind) {

@@ -63,9 +63,7 @@ func TestNodesGetDistinctCIDRs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Env.Options.AllocateNodeCIDRs = true
-	c.Env.Options.ClusterCIDR = []string{"10.244.0.0/16", "fd00:10:244::/56"}
-	c.Run(New)
+	c.Run(Descriptor(&Options{}), "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56")
 	controllertest.Eventually(t, func() int {
 		seen := map[string]bool{}
 		nodes, _ := c.Fake.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -76,4 +74,47 @@ func TestNodesGetDistinctCIDRs(t *testing.T) {
 		}
 		return len(seen)
 	}, 11)
+}
+
+func TestMaskSizes(t *testing.T) {
+	four, six := []string{"10.244.0.0/16"}, []string{"fd00:10:244::/56"}
+	both := append(four[:1:1], six...)
+	for _, test := range []struct {
+		options Options
+		want    string // the first block of each range, or the error
+	}{
+		{Options{}, "--allocate-node-cidrs needs --cluster-cidr"},
+		{Options{ClusterCIDR: four}, "[10.244.0.0/24]"},
+		{Options{ClusterCIDR: both}, "[10.244.0.0/24 fd00:10:244::/64]"},
+		{Options{ClusterCIDR: four, ServiceClusterIPRange: []string{"10.244.0.0/23"}}, "[10.244.2.0/24]"},
+		{Options{ClusterCIDR: six, NodeCIDRMaskSize: 60}, "[fd00:10:244::/60]"},
+		{Options{ClusterCIDR: six, NodeCIDRMaskSizeIPv6: 61}, "[fd00:10:244::/61]"},
+		{Options{ClusterCIDR: both, NodeCIDRMaskSizeIPv4: 20, NodeCIDRMaskSizeIPv6: 61}, "[10.244.0.0/20 fd00:10:244::/61]"},
+		{Options{ClusterCIDR: both, NodeCIDRMaskSize: 20}, "usage of --node-cidr-mask-size is not allowed with dual-stack clusters"},
+		{Options{ClusterCIDR: four, NodeCIDRMaskSize: 20, NodeCIDRMaskSizeIPv4: 20}, "usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set"},
+		{Options{ClusterCIDR: four, NodeCIDRMaskSizeIPv6: 64}, "usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster"},
+		{Options{ClusterCIDR: six, NodeCIDRMaskSizeIPv4: 24}, "usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster"},
+		{Options{ClusterCIDR: four, NodeCIDRMaskSize: 12}, "a node's mask size of /12 does not fit into --cluster-cidr=10.244.0.0/16"},
+	} {
+		sets, err := parse(&test.options)
+		var blocks []netip.Prefix
+		for _, set := range sets {
+			block, err := set.allocate()
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks = append(blocks, block)
+		}
+		got := fmt.Sprint(blocks)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%+v: got %s, want %s", test.options, got, test.want)
+		}
+		test.options.AllocateNodeCIDRs = true
+		if refused := test.options.validate(); fmt.Sprint(refused) != fmt.Sprint(err) {
+			t.Errorf("%+v: %v, validated: %v", test.options, err, refused)
+		}
+	}
 }

@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +25,45 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "node-ipam-controller",
-	Aliases:        []string{"nodeipam"},
-	ServiceAccount: "node-controller",
-	EventSource:    "cidrAllocator",
-	New:            New,
+func Descriptor(o *Options) controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "node-ipam-controller",
+		Aliases:        []string{"nodeipam"},
+		ServiceAccount: "node-controller",
+		EventSource:    "cidrAllocator",
+		AddFlags:       o.addFlags,
+		Validate:       o.validate,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+// Options are the options of the controller.
+type Options struct {
+	// AllocateNodeCIDRs is whether nodes are given CIDRs at all.
+	AllocateNodeCIDRs bool
+	// ClusterCIDR and ServiceClusterIPRange are the ranges of pods and Services,
+	// one of each IP family.
+	ClusterCIDR, ServiceClusterIPRange []string
+	// The lengths of the nodes' prefixes: NodeCIDRMaskSize in a cluster with one
+	// cluster CIDR, the others by family. 0 is 24 for IPv4 and 64 for IPv6.
+	NodeCIDRMaskSize, NodeCIDRMaskSizeIPv4, NodeCIDRMaskSizeIPv6 int
+}
+
+func (o *Options) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.AllocateNodeCIDRs, "allocate-node-cidrs", o.AllocateNodeCIDRs, "Should CIDRs for Pods be allocated and set on the nodes.")
+	fs.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", o.ClusterCIDR, "CIDR Range for Pods in cluster, one of each IP family.")
+	fs.StringSliceVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR Range for Services in cluster, one of each IP family.")
+	fs.IntVar(&o.NodeCIDRMaskSize, "node-cidr-mask-size", o.NodeCIDRMaskSize, "Mask size for node cidr in cluster. Default is 24 for IPv4 and 64 for IPv6. Not for dual-stack clusters.")
+	fs.IntVar(&o.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.NodeCIDRMaskSizeIPv4, "Mask size for IPv4 node cidr. Default is 24.")
+	fs.IntVar(&o.NodeCIDRMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.NodeCIDRMaskSizeIPv6, "Mask size for IPv6 node cidr. Default is 64.")
+}
+
+func (o *Options) validate() error {
+	if !o.AllocateNodeCIDRs {
+		return nil
+	}
+	_, err := parse(o)
+	return err
 }
 
 // Default mask sizes of a node's part.
@@ -53,12 +88,12 @@ type allocator struct {
 	held map[string][]netip.Prefix
 }
 
-// New builds the controller. Without --allocate-node-cidrs it does nothing.
-func New(env *controller.Env) (controller.Controller, error) {
-	if !env.Options.AllocateNodeCIDRs {
+// newController builds the controller. Without --allocate-node-cidrs it does nothing.
+func newController(env *controller.Env, o *Options) (controller.Controller, error) {
+	if !o.AllocateNodeCIDRs {
 		return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
 	}
-	sets, err := parse(env.Options)
+	sets, err := parse(o)
 	if err != nil {
 		return nil, err
 	}
@@ -70,24 +105,29 @@ func New(env *controller.Env) (controller.Controller, error) {
 	return c, nil
 }
 
-// parse makes the allocators of the command line's CIDRs, with the Services'
-// addresses taken out.
-func parse(o *controller.Options) ([]*cidrs, error) {
-	if len(o.ClusterCIDR) == 0 {
-		return nil, fmt.Errorf("--allocate-node-cidrs needs --cluster-cidr")
+// parse makes the allocators of the cluster CIDRs, with the Services' addresses
+// taken out.
+func parse(o *Options) ([]*cidrs, error) {
+	switch {
+	case len(o.ClusterCIDR) == 0:
+		return nil, errors.New("--allocate-node-cidrs needs --cluster-cidr")
+	case o.NodeCIDRMaskSize != 0 && len(o.ClusterCIDR) > 1:
+		return nil, errors.New("usage of --node-cidr-mask-size is not allowed with dual-stack clusters")
+	case o.NodeCIDRMaskSize != 0 && (o.NodeCIDRMaskSizeIPv4 != 0 || o.NodeCIDRMaskSizeIPv6 != 0):
+		return nil, errors.New("usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set")
 	}
 	var sets []*cidrs
+	var hasIPv4, hasIPv6 bool
 	for _, s := range o.ClusterCIDR {
 		cluster, err := netip.ParsePrefix(s)
 		if err != nil {
 			return nil, fmt.Errorf("--cluster-cidr: %w", err)
 		}
-		bits := cmp.Or(o.NodeCIDRMaskSizeIPv4, defaultMaskIPv4)
+		var bits int
 		if cluster.Addr().Is6() {
-			bits = cmp.Or(o.NodeCIDRMaskSizeIPv6, defaultMaskIPv6)
-		}
-		if len(o.ClusterCIDR) == 1 {
-			bits = cmp.Or(o.NodeCIDRMaskSize, bits)
+			hasIPv6, bits = true, cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv6, defaultMaskIPv6)
+		} else {
+			hasIPv4, bits = true, cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv4, defaultMaskIPv4)
 		}
 		set, err := newCIDRs(cluster, bits)
 		if err != nil {
@@ -101,6 +141,12 @@ func parse(o *controller.Options) ([]*cidrs, error) {
 			set.mark(p, true)
 		}
 		sets = append(sets, set)
+	}
+	if o.NodeCIDRMaskSizeIPv4 != 0 && !hasIPv4 {
+		return nil, errors.New("usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster")
+	}
+	if o.NodeCIDRMaskSizeIPv6 != 0 && !hasIPv6 {
+		return nil, errors.New("usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster")
 	}
 	return sets, nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,24 +30,50 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "node-lifecycle-controller",
-	Aliases:        []string{"nodelifecycle"},
-	ServiceAccount: "node-controller",
-	EventSource:    "node-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	o := defaultOptions()
+	return controller.Descriptor{
+		Name:           "node-lifecycle-controller",
+		Aliases:        []string{"nodelifecycle"},
+		ServiceAccount: "node-controller",
+		EventSource:    "node-controller",
+		AddFlags:       o.addFlags,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+type options struct {
+	monitorGracePeriod, startupGracePeriod time.Duration
+	rates                                  rates
+}
+
+func defaultOptions() *options {
+	return &options{
+		monitorGracePeriod: 50 * time.Second,
+		startupGracePeriod: time.Minute,
+		rates:              rates{normal: 0.1, secondary: 0.01, threshold: 0.55, large: 50},
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.monitorGracePeriod, "node-monitor-grace-period", o.monitorGracePeriod, "Amount of time which we allow running Node to be unresponsive before marking it unhealthy.")
+	fs.DurationVar(&o.startupGracePeriod, "node-startup-grace-period", o.startupGracePeriod, "Amount of time which we allow starting Node to be unresponsive before marking it unhealthy.")
+	fs.Float32Var(&o.rates.normal, "node-eviction-rate", o.rates.normal, "Number of nodes per second on which pods are deleted in case of node failure when a zone is healthy.")
+	fs.Float32Var(&o.rates.secondary, "secondary-node-eviction-rate", o.rates.secondary, "Number of nodes per second on which pods are deleted in case of node failure when a zone is unhealthy. Taken as 0 in clusters not larger than --large-cluster-size-threshold.")
+	fs.Float32Var(&o.rates.threshold, "unhealthy-zone-threshold", o.rates.threshold, "Fraction of Nodes in a zone which needs to be not Ready (minimum 3) for zone to be treated as unhealthy.")
+	fs.IntVar(&o.rates.large, "large-cluster-size-threshold", o.rates.large, "Number of nodes from which the cluster is treated as large for the eviction logic purposes.")
 }
 
 // workers is how many nodes are looked at at once.
 const workers = 8
 
 type nodes struct {
-	env   *controller.Env
-	kube  kubernetes.Interface
-	nodes corelisters.NodeLister
-	pods  cache.SharedIndexInformer
-	rates rates
-	queue *controller.Queue[string]
+	env     *controller.Env
+	options *options
+	kube    kubernetes.Interface
+	nodes   corelisters.NodeLister
+	pods    cache.SharedIndexInformer
+	queue   *controller.Queue[string]
 
 	mu    sync.Mutex // guards all below
 	signs map[string]*sign
@@ -63,19 +90,17 @@ type membership struct {
 	ready bool
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
-	o := env.Options
 	c := &nodes{
-		env:   env,
-		kube:  env.Client.Kubernetes,
-		nodes: core.Nodes().Lister(),
-		pods:  core.Pods().Informer(),
-		rates: rates{o.NodeEvictionRate, o.SecondaryNodeEvictionRate, o.UnhealthyZoneThreshold, o.LargeClusterSizeThreshold},
-		signs: map[string]*sign{},
-		zones: map[string]*zone{},
-		known: map[string]membership{},
+		env:     env,
+		options: o,
+		kube:    env.Client.Kubernetes,
+		nodes:   core.Nodes().Lister(),
+		pods:    core.Pods().Informer(),
+		signs:   map[string]*sign{},
+		zones:   map[string]*zone{},
+		known:   map[string]membership{},
 
 		granted: map[string]bool{},
 	}
@@ -166,7 +191,7 @@ func (c *nodes) leave(m membership) {
 func (c *nodes) disruptions() map[string]disruption {
 	out := make(map[string]disruption, len(c.zones))
 	for name, z := range c.zones {
-		out[name] = z.disruption(c.rates.threshold)
+		out[name] = z.disruption(c.options.rates.threshold)
 	}
 	return out
 }
@@ -225,7 +250,7 @@ func (c *nodes) monitor(ctx context.Context, node *v1.Node) (*v1.Node, error) {
 	}
 	c.mu.Unlock()
 	now := time.Now()
-	if left := deadline(node, s, c.env.Options.NodeMonitorGracePeriod, c.env.Options.NodeStartupGracePeriod).Sub(now); left > 0 {
+	if left := deadline(node, s, c.options.monitorGracePeriod, c.options.startupGracePeriod).Sub(now); left > 0 {
 		c.queue.AddAfter(node.Name, left)
 		return node, nil
 	}
@@ -316,11 +341,11 @@ func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
 	if z == nil {
 		return false, 0
 	}
-	lost := everythingLost(c.zones, c.rates.threshold)
+	lost := everythingLost(c.zones, c.options.rates.threshold)
 	if evicting(node) || c.granted[node.Name] {
 		return !lost, 0
 	}
-	wait, never := z.turn(c.rates.rate(z, lost), time.Now())
+	wait, never := z.turn(c.options.rates.rate(z, lost), time.Now())
 	if wait > 0 || never {
 		return false, wait
 	}

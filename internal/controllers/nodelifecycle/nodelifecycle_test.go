@@ -137,8 +137,8 @@ func TestSilentNode(t *testing.T) {
 			}
 			return strings.Join(out, " ")
 		}
-		c.Run(New)
-		c.Run(tainteviction.New)
+		c.Run(Descriptor())
+		c.Run(tainteviction.Descriptor())
 		wait(45 * time.Second)
 		if got := taintsOf("silent"); got != "True " {
 			t.Errorf("after 45 s: %s", got)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,12 +27,18 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "pod-garbage-collector-controller",
-	Aliases:        []string{"podgc"},
-	ServiceAccount: "pod-garbage-collector",
-	EventSource:    "pod-garbage-collector",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	threshold := 12500
+	return controller.Descriptor{
+		Name:           "pod-garbage-collector-controller",
+		Aliases:        []string{"podgc"},
+		ServiceAccount: "pod-garbage-collector",
+		EventSource:    "pod-garbage-collector",
+		AddFlags: func(fs *pflag.FlagSet) {
+			fs.IntVar(&threshold, "terminated-pod-gc-threshold", threshold, "Number of terminated pods that can exist before the terminated pod garbage collector starts deleting terminated pods. If <= 0, the terminated pod garbage collector is disabled.")
+		},
+		New: func(env *controller.Env) (controller.Controller, error) { return newController(env, threshold) },
+	}
 }
 
 // quarantine is how long a pod's node must have been missing before the pod
@@ -54,15 +61,14 @@ type collector struct {
 	finished sets.Set[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, threshold int) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &collector{
 		env:      env,
 		kube:     env.Client.Kubernetes,
 		pods:     core.Pods().Informer(),
 		nodes:    core.Nodes().Lister(),
-		ceiling:  env.Options.TerminatedPodGCThreshold,
+		ceiling:  threshold,
 		finished: sets.New[controller.Key](),
 	}
 	c.queue = controller.NewQueue("orphaned_pods_nodes", c.sync)

@@ -33,7 +33,7 @@ func TestOrphansOfLostNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
 		c := controllertest.New(t, node, pod("a", "lost", v1.PodRunning, 0), pod("b", "never", v1.PodRunning, 0), pod("c", "", v1.PodPending, 0))
-		c.Run(New)
+		c.Run(Descriptor())
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := names(c)(); got != "a c " {
@@ -59,7 +59,7 @@ func TestOrphansOfLostNodes(t *testing.T) {
 func TestDeletedOnMissingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
-		c.Run(New)
+		c.Run(Descriptor())
 		p := pod("a", "never", v1.PodPending, 0)
 		if err := c.Fake.Tracker().Add(p); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,6 @@ func TestTooManyFinished(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Env.Options.TerminatedPodGCThreshold = 2
-	c.Run(New)
+	c.Run(Descriptor(), "--terminated-pod-gc-threshold=2")
 	controllertest.Eventually(t, names(c), "done0 done1 running ")
 }

@@ -21,12 +21,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "validatingadmissionpolicy-status-controller",
-	Aliases:        []string{"validatingadmissionpolicy-status"},
-	ServiceAccount: "validatingadmissionpolicy-status-controller",
-	EventSource:    "validatingadmissionpolicy-status-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "validatingadmissionpolicy-status-controller",
+		Aliases:        []string{"validatingadmissionpolicy-status"},
+		ServiceAccount: "validatingadmissionpolicy-status-controller",
+		EventSource:    "validatingadmissionpolicy-status-controller",
+		New:            newController,
+	}
 }
 
 // fieldManager owns the statuses' fields.
@@ -39,8 +41,7 @@ type checker struct {
 	queue    *controller.Queue[string]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	served := env.Client.Kubernetes.Discovery()
 	types := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: served},

@@ -40,7 +40,7 @@ func TestWritesWhatItFinds(t *testing.T) {
 	check := func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning {
 		return []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[0].expression", Warning: "w"}}
 	}
-	c.Run(func(env *controller.Env) (controller.Controller, error) { return newChecker(env, check), nil })
+	c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) { return newChecker(env, check), nil }})
 	const want = `new status {"observedGeneration":2,"typeChecking":{"expressionWarnings":[{"fieldRef":"spec.validations[0].expression","warning":"w"}]}}`
 	if got := <-applied; got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -49,8 +49,8 @@ type sets[O workload.Object] struct {
 	control *workload.PodControl
 }
 
-// NewOf builds the controller of a kind.
-func NewOf[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Controller, error) {
+// New builds the controller of a kind.
+func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Controller, error) {
 	c := &sets[O]{
 		kind:    kind,
 		pods:    env.Client.Informers.Core().V1().Pods().Informer(),

@@ -12,25 +12,28 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "replicaset-controller",
-	Aliases:        []string{"replicaset"},
-	ServiceAccount: "replicaset-controller",
-	EventSource:    "replicaset-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "replicaset-controller",
+		Aliases:        []string{"replicaset"},
+		ServiceAccount: "replicaset-controller",
+		EventSource:    "replicaset-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-replicaset-syncs", "replica sets"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informer := env.Client.Informers.Apps().V1().ReplicaSets().Informer()
 	if err := workload.IndexByController(env, informer); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.AppsV1()
-	return NewOf(env, Kind[*apps.ReplicaSet]{
+	return New(env, Kind[*apps.ReplicaSet]{
 		GroupVersionKind: apps.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Queue:            "replicaset",
-		Workers:          env.Options.ConcurrentReplicaSetSyncs,
+		Workers:          workers,
 		Informer:         informer,
 		Client:           func(namespace string) workload.Client[*apps.ReplicaSet] { return kube.ReplicaSets(namespace) },
 		View:             func(set *apps.ReplicaSet) *apps.ReplicaSet { return set },

@@ -54,7 +54,7 @@ func counts(replicas, ready, available int32) apps.ReplicaSetStatus {
 
 func TestCreatesScalesAndReports(t *testing.T) {
 	c := controllertest.New(t, set(3))
-	c.Run(replicaset.New)
+	c.Run(replicaset.Descriptor())
 	controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
 	if n := len(c.Pods("default")); n != 3 {
 		t.Fatalf("%d pods, want 3", n)
@@ -95,7 +95,7 @@ func TestQuotaStopsTheBatches(t *testing.T) {
 	c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
 	})
-	c.Run(replicaset.New)
+	c.Run(replicaset.Descriptor())
 	controllertest.Eventually(t, func() []apps.ReplicaSetCondition {
 		conditions := status(t, c)().Conditions
 		for i := range conditions {
@@ -120,7 +120,7 @@ func TestStaleCacheDoesNotOverCreate(t *testing.T) {
 			w, err := c.Fake.Tracker().Watch(action.GetResource(), action.GetNamespace())
 			return true, delayed(w, hold), err
 		})
-		c.Run(replicaset.New)
+		c.Run(replicaset.Descriptor())
 		synctest.Wait()
 		for i := range 5 {
 			nudged := set(3)
@@ -144,7 +144,7 @@ func TestMinReadySecondsWithoutFurtherEvents(t *testing.T) {
 		s := set(1)
 		s.Spec.MinReadySeconds = 30
 		c := controllertest.New(t, s)
-		c.Run(replicaset.New)
+		c.Run(replicaset.Descriptor())
 		synctest.Wait()
 		c.SetReady("default", c.Pods("default")[0].Name, time.Now())
 		time.Sleep(29 * time.Second)
@@ -164,7 +164,7 @@ func TestAdoptsAndReleases(t *testing.T) {
 	orphan := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", Labels: map[string]string{"app": "web"}}}
 	other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{"app": "db"}}}
 	c := controllertest.New(t, set(1), orphan, other)
-	c.Run(replicaset.New)
+	c.Run(replicaset.Descriptor())
 	owner := func(name string) func() string {
 		return func() string {
 			p, err := c.Fake.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})

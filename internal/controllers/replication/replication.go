@@ -13,21 +13,24 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "replicationcontroller-controller",
-	Aliases:        []string{"replicationcontroller"},
-	ServiceAccount: "replication-controller",
-	EventSource:    "replication-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "replicationcontroller-controller",
+		Aliases:        []string{"replicationcontroller"},
+		ServiceAccount: "replication-controller",
+		EventSource:    "replication-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-rc-syncs", "replication controllers"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	kube := env.Client.Kubernetes.CoreV1()
-	return replicaset.NewOf(env, replicaset.Kind[*v1.ReplicationController]{
+	return replicaset.New(env, replicaset.Kind[*v1.ReplicationController]{
 		GroupVersionKind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
 		Queue:            "replicationmanager",
-		Workers:          env.Options.ConcurrentRCSyncs,
+		Workers:          workers,
 		Informer:         env.Client.Informers.Core().V1().ReplicationControllers().Informer(),
 		Client: func(namespace string) workload.Client[*v1.ReplicationController] {
 			return kube.ReplicationControllers(namespace)

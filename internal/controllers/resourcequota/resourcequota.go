@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,28 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "resourcequota-controller",
-	Aliases:        []string{"resourcequota"},
-	ServiceAccount: "resourcequota-controller",
-	EventSource:    "resourcequota-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	o := defaultOptions()
+	return controller.Descriptor{
+		Name:           "resourcequota-controller",
+		Aliases:        []string{"resourcequota"},
+		ServiceAccount: "resourcequota-controller",
+		EventSource:    "resourcequota-controller",
+		AddFlags:       o.addFlags,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+type options struct {
+	workers    int
+	syncPeriod time.Duration // 0: usage is only counted when something changes
+}
+
+func defaultOptions() *options { return &options{workers: 5, syncPeriod: 5 * time.Minute} }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	controller.WorkersFlag(&o.workers, "concurrent-resource-quota-syncs", "resource quotas")(fs)
+	fs.DurationVar(&o.syncPeriod, "resource-quota-sync-period", o.syncPeriod, "The period for syncing quota usage status in the system.")
 }
 
 // settle is how long after something was charged, or while a limited resource
@@ -44,22 +61,22 @@ const settle = 5 * time.Second
 
 type counter struct {
 	env     *controller.Env
+	options *options
 	quotas  corelisters.ResourceQuotaLister
 	watched *watched
 	queue   *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	objects, err := env.Metadata()
 	if err != nil {
 		return nil, err
 	}
-	return newCounter(env, objects), nil
+	return newCounter(env, objects, o), nil
 }
 
-func newCounter(env *controller.Env, objects metadata.Interface) *counter {
-	c := &counter{env: env, quotas: env.Client.Informers.Core().V1().ResourceQuotas().Lister()}
+func newCounter(env *controller.Env, objects metadata.Interface, o *options) *counter {
+	c := &counter{env: env, options: o, quotas: env.Client.Informers.Core().V1().ResourceQuotas().Lister()}
 	c.watched = &watched{env: env, objects: objects, changed: c.objectChanged, running: map[schema.GroupResource]*kinds.Monitor{}}
 	c.queue = controller.NewQueueWithin("resourcequota_primary", time.Minute, c.sync)
 	return c
@@ -70,7 +87,7 @@ func (c *counter) Run(ctx context.Context) error {
 	defer c.watched.keep(nil)
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.quotaChanged),
-	}, c.queue.Workers(c.env.Options.ConcurrentResourceQuotaSyncs), c.resync)
+	}, c.queue.Workers(c.options.workers), c.resync)
 }
 
 // quotaChanged counts at once what is limited newly, and after a while what
@@ -133,11 +150,11 @@ func matters(gr schema.GroupResource, old, new any) bool {
 // resync counts everything once in a while, and ends the watches that no
 // quota needs any longer.
 func (c *counter) resync(ctx context.Context) error {
-	if c.env.Options.ResourceQuotaSyncPeriod <= 0 {
+	if c.options.syncPeriod <= 0 {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(c.env.Options.ResourceQuotaSyncPeriod)
+	tick := time.NewTicker(c.options.syncPeriod)
 	defer tick.Stop()
 	for {
 		select {

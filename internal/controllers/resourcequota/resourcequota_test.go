@@ -100,7 +100,9 @@ func TestKeepsUsageCurrent(t *testing.T) {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Boat"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "boat"},
 		})
-		c.Run(func(env *controller.Env) (controller.Controller, error) { return newCounter(env, boats), nil })
+		c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) {
+			return newCounter(env, boats, defaultOptions()), nil
+		}})
 		used := func() string {
 			q, err := c.Fake.CoreV1().ResourceQuotas("shop").Get(t.Context(), "q", metav1.GetOptions{})
 			if err != nil {

@@ -18,12 +18,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "root-ca-certificate-publisher-controller",
-	Aliases:        []string{"root-ca-cert-publisher"},
-	ServiceAccount: "root-ca-cert-publisher",
-	EventSource:    "root-ca-cert-publisher",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "root-ca-certificate-publisher-controller",
+		Aliases:        []string{"root-ca-cert-publisher"},
+		ServiceAccount: "root-ca-cert-publisher",
+		EventSource:    "root-ca-cert-publisher",
+		New:            newController,
+	}
 }
 
 // Name and key of the published ConfigMap, and what its annotation tells.
@@ -44,10 +46,10 @@ type publisher struct {
 	queue      *controller.Queue[string]
 }
 
-// New builds the controller. Without --root-ca-file it publishes what the
+// newController builds the controller. Without --root-ca-file it publishes what the
 // controller's own client trusts, and nothing if that is nothing.
-func New(env *controller.Env) (controller.Controller, error) {
-	bundle := env.Options.RootCA
+func newController(env *controller.Env) (controller.Controller, error) {
+	bundle := env.RootCA
 	if len(bundle) == 0 && env.Client.Config != nil {
 		bundle = env.Client.Config.CAData
 	}

@@ -17,9 +17,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEveryNamespaceGetsBoth(t *testing.T) {
 	going := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}}
 	c := controllertest.New(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, going)
-	c.Env.Options.RootCA = []byte("PEM")
-	c.Run(rootca.New)
-	c.Run(serviceaccount.New)
+	c.Env.RootCA = []byte("PEM")
+	c.Run(rootca.Descriptor())
+	c.Run(serviceaccount.Descriptor())
 	state := func(namespace string) func() string {
 		return func() string {
 			out := ""

@@ -14,12 +14,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "serviceaccount-controller",
-	Aliases:        []string{"serviceaccount"},
-	ServiceAccount: "service-account-controller",
-	EventSource:    "serviceaccount-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "serviceaccount-controller",
+		Aliases:        []string{"serviceaccount"},
+		ServiceAccount: "service-account-controller",
+		EventSource:    "serviceaccount-controller",
+		New:            newController,
+	}
 }
 
 // name of the account that every namespace has.
@@ -33,8 +35,7 @@ type accounts struct {
 	queue      *controller.Queue[string]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &accounts{
 		env:        env,

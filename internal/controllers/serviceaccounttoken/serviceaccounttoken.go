@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,24 +22,45 @@ import (
 
 // Descriptor describes the controller. It acts as the controller manager
 // itself: it is what makes it possible to act as a service account at all.
-var Descriptor = controller.Descriptor{
-	Name:        "serviceaccount-token-controller",
-	Aliases:     []string{"serviceaccount-token"},
-	EventSource: "serviceaccount-token-controller",
-	New:         New,
+func Descriptor(o *Options) controller.Descriptor {
+	return controller.Descriptor{
+		Name:        "serviceaccount-token-controller",
+		Aliases:     []string{"serviceaccount-token"},
+		EventSource: "serviceaccount-token-controller",
+		AddFlags:    o.addFlags,
+		New:         func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+// Options are the options of the controller.
+type Options struct {
+	// PrivateKeyFile is the file of the key that signs tokens, PEM. "" signs
+	// none.
+	PrivateKeyFile string
+	// ConcurrentSyncs is the number of secrets that are synced at once.
+	ConcurrentSyncs int
+}
+
+// DefaultOptions returns upstream's defaults.
+func DefaultOptions() Options { return Options{ConcurrentSyncs: 5} }
+
+func (o *Options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.PrivateKeyFile, "service-account-private-key-file", o.PrivateKeyFile, "Filename containing a PEM-encoded private RSA or ECDSA key used to sign service account tokens.")
+	controller.WorkersFlag(&o.ConcurrentSyncs, "concurrent-serviceaccount-token-syncs", "service account token objects")(fs)
 }
 
 type tokens struct {
 	env      *controller.Env
+	options  *Options
 	accounts corelisters.ServiceAccountLister
 	secrets  corelisters.SecretLister
 	queue    *controller.Queue[controller.Key]
 }
 
-// New builds the controller. Without --service-account-private-key-file there
+// newController builds the controller. Without --service-account-private-key-file there
 // is nothing to sign with, and secrets stay as they are.
-func New(env *controller.Env) (controller.Controller, error) {
-	if env.Options.ServiceAccountKeyFile == "" {
+func newController(env *controller.Env, o *Options) (controller.Controller, error) {
+	if o.PrivateKeyFile == "" {
 		return controller.Func(func(ctx context.Context) error {
 			klog.FromContext(ctx).Info("No key to sign service account tokens with; set --service-account-private-key-file")
 			<-ctx.Done()
@@ -46,7 +68,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 		}), nil
 	}
 	core := env.Client.Informers.Core().V1()
-	c := &tokens{env: env, accounts: core.ServiceAccounts().Lister(), secrets: core.Secrets().Lister()}
+	c := &tokens{env: env, options: o, accounts: core.ServiceAccounts().Lister(), secrets: core.Secrets().Lister()}
 	c.queue = controller.NewQueue("serviceaccount_tokens_secret", c.sync)
 	return c, nil
 }
@@ -61,7 +83,7 @@ func (c *tokens) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(core.ServiceAccounts().Informer(), c.accountChanged),
-	}, c.queue.Workers(c.env.Options.ConcurrentServiceAccountTokenSyncs))
+	}, c.queue.Workers(c.options.ConcurrentSyncs))
 }
 
 // accountChanged queues the secrets of an account that came or went.
@@ -134,7 +156,7 @@ func (c *tokens) account(ctx context.Context, secret *v1.Secret) (*v1.ServiceAcc
 // filled is the secret with the account's UID, the token, the namespace and
 // the authority to trust; nil if it has them.
 func (c *tokens) filled(secret *v1.Secret, account *v1.ServiceAccount) (*v1.Secret, error) {
-	ca := c.env.Options.RootCA
+	ca := c.env.RootCA
 	missing := len(secret.Data[v1.ServiceAccountTokenKey]) == 0
 	if !missing && secret.Annotations[v1.ServiceAccountUIDKey] == string(account.UID) &&
 		string(secret.Data[v1.ServiceAccountNamespaceKey]) == secret.Namespace &&
@@ -154,7 +176,7 @@ func (c *tokens) filled(secret *v1.Secret, account *v1.ServiceAccount) (*v1.Secr
 		next.Data[v1.ServiceAccountRootCAKey] = ca
 	}
 	if missing {
-		token, err := sign(c.env.Options.ServiceAccountKeyFile, account, secret)
+		token, err := sign(c.options.PrivateKeyFile, account, secret)
 		if err != nil {
 			return nil, err
 		}

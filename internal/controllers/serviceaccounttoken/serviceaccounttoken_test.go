@@ -47,10 +47,9 @@ func TestSecretsAreFilledAndGoWithTheirAccount(t *testing.T) {
 	}
 	c := controllertest.New(t, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", UID: "u1"}},
 		secret("token", "till"), secret("stray", "nobody"))
-	var key *ecdsa.PrivateKey
-	c.Env.Options.ServiceAccountKeyFile, key = keyFile(t)
-	c.Env.Options.RootCA = []byte("PEM")
-	c.Run(New)
+	file, key := keyFile(t)
+	c.Env.RootCA = []byte("PEM")
+	c.Run(Descriptor(new(DefaultOptions())), "--service-account-private-key-file="+file)
 	ctx := context.Background()
 	api := c.Fake.CoreV1().Secrets("shop")
 	var got *v1.Secret

@@ -25,12 +25,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "service-cidr-controller",
-	Aliases:        []string{"service-cidr"},
-	ServiceAccount: "service-cidrs-controller",
-	EventSource:    fieldManager,
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "service-cidr-controller",
+		Aliases:        []string{"service-cidr"},
+		ServiceAccount: "service-cidrs-controller",
+		EventSource:    fieldManager,
+		New:            newController,
+	}
 }
 
 // fieldManager owns the conditions.
@@ -43,8 +45,7 @@ type keeper struct {
 	queue     *controller.Queue[string]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	networking := env.Client.Informers.Networking().V1()
 	k := &keeper{env: env, cidrs: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister()}
 	k.queue = controller.NewQueue("servicecidrs", k.sync)

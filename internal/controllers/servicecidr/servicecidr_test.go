@@ -81,7 +81,7 @@ func TestServiceCIDRStaysUntilItsAddressesAreGone(t *testing.T) {
 		serviceCIDR("fresh", "10.1.0.0/24", func(c *networkingv1.ServiceCIDR) { c.Finalizers = nil }),
 		serviceCIDR("going", "10.2.0.0/24", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &long }),
 		&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.1"}})
-	c.Run(New)
+	c.Run(Descriptor())
 	state := func() string {
 		list, err := c.Fake.NetworkingV1().ServiceCIDRs().List(t.Context(), metav1.ListOptions{})
 		if err != nil {

@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 func TestComesUpInOrderAndUpdates(t *testing.T) {
 	set := setOf(3, apps.OrderedReadyPodManagement, 0)
 	c := controllertest.New(t, set)
-	c.Run(New)
+	c.Run(Descriptor())
 	names := func() string {
 		var out []string
 		for _, p := range c.Pods("default") {

@@ -25,12 +25,16 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "statefulset-controller",
-	Aliases:        []string{"statefulset"},
-	ServiceAccount: "statefulset-controller",
-	EventSource:    "statefulset-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "statefulset-controller",
+		Aliases:        []string{"statefulset"},
+		ServiceAccount: "statefulset-controller",
+		EventSource:    "statefulset-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-statefulset-syncs", "statefulset objects"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 var kind = apps.SchemeGroupVersion.WithKind("StatefulSet")
@@ -46,9 +50,9 @@ type statefulSets struct {
 	claims    corelisters.PersistentVolumeClaimLister
 }
 
-// New builds the controller. It has no expectations: a pod's name is that of
+// newController builds the controller. It has no expectations: a pod's name is that of
 // its ordinal, so that it cannot be created twice.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &statefulSets{
 		env:       env,
@@ -58,7 +62,7 @@ func New(env *controller.Env) (controller.Controller, error) {
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*apps.StatefulSet, *v1.Pod]{
-		Kind: kind, Queue: "statefulset", Workers: env.Options.ConcurrentStatefulSetSyncs,
+		Kind: kind, Queue: "statefulset", Workers: workers,
 		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
 		Sources: []controller.Source{
 			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),

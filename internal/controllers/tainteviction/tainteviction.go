@@ -26,11 +26,13 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "taint-eviction-controller",
-	ServiceAccount: "node-controller",
-	EventSource:    "taint-eviction-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "taint-eviction-controller",
+		ServiceAccount: "node-controller",
+		EventSource:    "taint-eviction-controller",
+		New:            newController,
+	}
 }
 
 // workers is how many pods are deleted at once.
@@ -48,8 +50,7 @@ type evictor struct {
 	pending map[controller.Key]bool
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &evictor{
 		env: env, kube: env.Client.Kubernetes, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(),

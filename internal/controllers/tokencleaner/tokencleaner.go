@@ -17,13 +17,15 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "token-cleaner-controller",
-	Aliases:        []string{"tokencleaner"},
-	ServiceAccount: "token-cleaner",
-	EventSource:    "token-cleaner",
-	OffByDefault:   true,
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "token-cleaner-controller",
+		Aliases:        []string{"tokencleaner"},
+		ServiceAccount: "token-cleaner",
+		EventSource:    "token-cleaner",
+		OffByDefault:   true,
+		New:            newController,
+	}
 }
 
 // expirationKey is where such a secret says until when it holds (RFC 3339).
@@ -35,8 +37,7 @@ type cleaner struct {
 	queue   *controller.Queue[string]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	c := &cleaner{env: env, secrets: env.Client.Informers.Core().V1().Secrets().Lister()}
 	c.queue = controller.NewQueue("token_cleaner", c.sync)
 	return c, nil

@@ -25,7 +25,7 @@ func TestTokensGoWhenTheyExpire(t *testing.T) {
 		in := func(d time.Duration) string { return time.Now().Add(d).Format(time.RFC3339) }
 		c := controllertest.New(t, token("past", "kube-system", in(-time.Hour)), token("soon", "kube-system", in(time.Hour)),
 			token("never", "kube-system", ""), token("wrong", "kube-system", "tomorrow"), token("elsewhere", "default", in(-time.Hour)))
-		c.Run(New)
+		c.Run(Descriptor())
 		left := func() string {
 			synctest.Wait()
 			list, err := c.Fake.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})

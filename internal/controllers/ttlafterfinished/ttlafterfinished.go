@@ -18,24 +18,28 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "ttl-after-finished-controller",
-	Aliases:        []string{"ttl-after-finished"},
-	ServiceAccount: "ttl-after-finished-controller",
-	EventSource:    "ttl-after-finished-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	workers := 5
+	return controller.Descriptor{
+		Name:           "ttl-after-finished-controller",
+		Aliases:        []string{"ttl-after-finished"},
+		ServiceAccount: "ttl-after-finished-controller",
+		EventSource:    "ttl-after-finished-controller",
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller workers"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+	}
 }
 
 type reaper struct {
-	env   *controller.Env
-	kube  kubernetes.Interface
-	jobs  batchlisters.JobLister
-	queue *controller.Queue[controller.Key]
+	env     *controller.Env
+	kube    kubernetes.Interface
+	jobs    batchlisters.JobLister
+	queue   *controller.Queue[controller.Key]
+	workers int
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
-	c := &reaper{env: env, kube: env.Client.Kubernetes, jobs: env.Client.Informers.Batch().V1().Jobs().Lister()}
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
+	c := &reaper{env: env, workers: workers, kube: env.Client.Kubernetes, jobs: env.Client.Informers.Batch().V1().Jobs().Lister()}
 	c.queue = controller.NewQueue("ttl_jobs_to_delete", c.sync)
 	return c, nil
 }
@@ -51,7 +55,7 @@ func (c *reaper) Run(ctx context.Context) error {
 				c.queue.Add(cache.MetaObjectToName(job))
 			}
 		}),
-	}, c.queue.Workers(c.env.Options.ConcurrentTTLAfterFinishedSyncs))
+	}, c.queue.Workers(c.workers))
 }
 
 // expiry is when a Job is to be deleted; ok is false if it never is, or is

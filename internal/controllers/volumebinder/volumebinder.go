@@ -28,12 +28,14 @@ import (
 )
 
 // Descriptor describes the controller.
-var Descriptor = controller.Descriptor{
-	Name:           "persistentvolume-binder-controller",
-	Aliases:        []string{"persistentvolume-binder"},
-	ServiceAccount: "persistent-volume-binder",
-	EventSource:    "persistentvolume-controller",
-	New:            New,
+func Descriptor() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "persistentvolume-binder-controller",
+		Aliases:        []string{"persistentvolume-binder"},
+		ServiceAccount: "persistent-volume-binder",
+		EventSource:    "persistentvolume-controller",
+		New:            newController,
+	}
 }
 
 // noProvisioner is the provisioner of classes whose volumes are made by hand.
@@ -51,8 +53,7 @@ type binder struct {
 	queue *controller.Queue[controller.Key]
 }
 
-// New builds the controller.
-func New(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &binder{
 		env: env, kube: env.Client.Kubernetes,

@@ -71,7 +71,7 @@ func TestMatch(t *testing.T) {
 
 func TestBindsAndReleases(t *testing.T) {
 	c := controllertest.New(t, claim("c", "2Gi"))
-	c.Run(New)
+	c.Run(Descriptor())
 	core := c.Fake.CoreV1()
 	state := func() string {
 		claim, err := core.PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
@@ -102,7 +102,7 @@ func TestDefaultClassThatComesLater(t *testing.T) {
 	without := claim("without", "2Gi")
 	without.Spec.StorageClassName = &none
 	c := controllertest.New(t, claim("c", "2Gi"), without)
-	c.Run(New)
+	c.Run(Descriptor())
 	core := c.Fake.CoreV1()
 	class := func(name string) string {
 		claim, err := core.PersistentVolumeClaims("default").Get(t.Context(), name, metav1.GetOptions{})

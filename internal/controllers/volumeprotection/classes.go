@@ -15,15 +15,17 @@ import (
 
 // Classes describes the controller that protects volume attributes classes
 // which claims or volumes have or are to have (KEP-3751).
-var Classes = controller.Descriptor{
-	Name:           "volumeattributesclass-protection-controller",
-	ServiceAccount: "volumeattributesclass-protection-controller",
-	EventSource:    "volumeattributesclass-protection-controller",
-	New:            NewClasses,
+func Classes() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "volumeattributesclass-protection-controller",
+		ServiceAccount: "volumeattributesclass-protection-controller",
+		EventSource:    "volumeattributesclass-protection-controller",
+		New:            newClasses,
+	}
 }
 
-// NewClasses builds the controller of volume attributes classes.
-func NewClasses(env *controller.Env) (controller.Controller, error) {
+// newClasses builds the controller of volume attributes classes.
+func newClasses(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	classes := env.Client.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := core.PersistentVolumeClaims(), core.PersistentVolumes()

@@ -24,7 +24,7 @@ func TestClassStaysWhileAClaimOrVolumeHasIt(t *testing.T) {
 	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{VolumeAttributesClassName: &held}}
 	c := controllertest.New(t, claim, volume, class("claimed", &now, classFinalizer), class("fresh", nil),
 		class("held", &now, classFinalizer), class("unused", &now, classFinalizer, "other"))
-	c.Run(NewClasses)
+	c.Run(Classes())
 	finalizers := func() string {
 		list, err := c.Fake.StorageV1().VolumeAttributesClasses().List(t.Context(), metav1.ListOptions{})
 		if err != nil {

@@ -22,21 +22,25 @@ const (
 )
 
 // Claims describes the controller that protects claims used by pods.
-var Claims = controller.Descriptor{
-	Name:           "persistentvolumeclaim-protection-controller",
-	Aliases:        []string{"pvc-protection"},
-	ServiceAccount: "pvc-protection-controller",
-	EventSource:    "pvc-protection-controller",
-	New:            NewClaims,
+func Claims() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "persistentvolumeclaim-protection-controller",
+		Aliases:        []string{"pvc-protection"},
+		ServiceAccount: "pvc-protection-controller",
+		EventSource:    "pvc-protection-controller",
+		New:            newClaims,
+	}
 }
 
 // Volumes describes the controller that protects volumes bound to claims.
-var Volumes = controller.Descriptor{
-	Name:           "persistentvolume-protection-controller",
-	Aliases:        []string{"pv-protection"},
-	ServiceAccount: "pv-protection-controller",
-	EventSource:    "pv-protection-controller",
-	New:            NewVolumes,
+func Volumes() controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "persistentvolume-protection-controller",
+		Aliases:        []string{"pv-protection"},
+		ServiceAccount: "pv-protection-controller",
+		EventSource:    "pv-protection-controller",
+		New:            newVolumes,
+	}
 }
 
 // byClaim is the name of the pod informer's index by the claims a pod uses.
@@ -69,8 +73,8 @@ func claimsOf(p *v1.Pod) (names []string) {
 	return names
 }
 
-// NewClaims builds the controller of claims.
-func NewClaims(env *controller.Env) (controller.Controller, error) {
+// newClaims builds the controller of claims.
+func newClaims(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	podInformer, claims := core.Pods().Informer(), core.PersistentVolumeClaims().Lister()
 	if err := env.Index(podInformer, byClaim, claimKeys); err != nil {
@@ -126,8 +130,8 @@ func NewClaims(env *controller.Env) (controller.Controller, error) {
 	}), nil
 }
 
-// NewVolumes builds the controller of volumes.
-func NewVolumes(env *controller.Env) (controller.Controller, error) {
+// newVolumes builds the controller of volumes.
+func newVolumes(env *controller.Env) (controller.Controller, error) {
 	volumes := env.Client.Informers.Core().V1().PersistentVolumes()
 	kube := env.Client.Kubernetes.CoreV1()
 	queue := controller.NewQueue("pvprotection", func(ctx context.Context, name string) error {

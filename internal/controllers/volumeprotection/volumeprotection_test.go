@@ -22,7 +22,7 @@ func TestClaimStaysWhileAPodUsesIt(t *testing.T) {
 		}}}},
 	}
 	c := controllertest.New(t, claim("fresh", nil), claim("used", &now, claimFinalizer), claim("unused", &now, claimFinalizer, "other"), pod)
-	c.Run(NewClaims)
+	c.Run(Claims())
 	finalizers := func() string {
 		list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {

@@ -1,0 +1,51 @@
+package component_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-io/coracle/internal/component"
+)
+
+func TestControllerFlagsThatHaveNoEffectSaySo(t *testing.T) {
+	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
+	component.NewControllerManager().AddFlags(flags)
+	for _, name := range []string{
+		"concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-sync-period", "horizontal-pod-autoscaler-tolerance",
+		"concurrent-resource-claim-syncs", "pvclaimbinder-sync-period",
+	} {
+		if f := flags.Lookup(name); f == nil || !strings.HasPrefix(f.Usage, "has no effect: ") {
+			t.Errorf("--%s does not say that it has no effect", name)
+		}
+	}
+}
+
+// What a controller could not do is refused before anything starts.
+func TestControllerFlagsAreValidated(t *testing.T) {
+	for _, test := range []struct{ flags, want string }{
+		{"--controllers=*", ""},
+		{"--controllers=nobody", `"nobody" is not in the list of known controllers`},
+		{"--allocate-node-cidrs", "--allocate-node-cidrs needs --cluster-cidr"},
+		{"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16", ""},
+		{"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16,fd00::/56 --node-cidr-mask-size=24", "--node-cidr-mask-size is not allowed with dual-stack"},
+		{"--cluster-signing-cert-file=ca.crt", "--cluster-signing-key-file must both be given"},
+		{"--cluster-signing-cert-file=ca.crt --cluster-signing-key-file=ca.key", ""},
+		{"--max-endpoints-per-slice=1001", "--max-endpoints-per-slice must not be more than 1000, but got 1001"},
+		{"--concurrent-service-endpoint-syncs=0", "--concurrent-service-endpoint-syncs must not be less than 1, but got 0"},
+		{"--mirroring-max-endpoints-per-subset=0", "--mirroring-max-endpoints-per-subset must not be less than 1, but got 0"},
+		{"--mirroring-concurrent-service-endpoint-syncs=51", "--mirroring-concurrent-service-endpoint-syncs must not be more than 50, but got 51"},
+	} {
+		m := component.NewControllerManager()
+		flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
+		m.AddFlags(flags)
+		if err := flags.Parse(strings.Fields(test.flags)); err != nil {
+			t.Fatal(err)
+		}
+		switch err := m.Validate(); {
+		case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: %v, want %s", test.flags, err, test.want)
+		}
+	}
+}
