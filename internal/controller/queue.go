@@ -3,10 +3,12 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -59,6 +61,19 @@ func NewQueueWithin[K comparable](name string, longest time.Duration, sync func(
 	q.count = metrics.NewQueue(name, q.queue.Len)
 	waiting.count = q.count
 	return q
+}
+
+// Existing makes the sync function of a queue from one that takes objects. An
+// object is got from the informer by its key. A key without an object is
+// forgotten. The objects are shared and must not be changed.
+func Existing[K comparable, T runtime.Object](informer cache.SharedIndexInformer, sync func(context.Context, T) error) func(context.Context, K) error {
+	return func(ctx context.Context, key K) error {
+		object, exists, err := informer.GetIndexer().GetByKey(fmt.Sprint(key))
+		if err != nil || !exists {
+			return err
+		}
+		return sync(ctx, object.(T))
+	}
 }
 
 // Add asks for a key to be reconciled now.

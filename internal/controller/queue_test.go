@@ -3,11 +3,15 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 // A controller may fail before its workers begin, again and again: what it has
@@ -62,4 +66,34 @@ func TestWhatWasAddedBeforeTheWorkersIsHandedOut(t *testing.T) {
 		}
 		q.AddAfter("after the end", time.Second)
 	})
+}
+
+// Keys are those of objects with and without a namespace. A key without an
+// object is forgotten.
+func TestExisting(t *testing.T) {
+	pods := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.Pod{}, 0, nil)
+	nodes := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.Node{}, 0, nil)
+	for informer, o := range map[cache.SharedIndexInformer]any{
+		pods:  &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}},
+		nodes: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+	} {
+		if err := informer.GetIndexer().Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var synced []string
+	pod := Existing[Key](pods, func(_ context.Context, p *v1.Pod) error {
+		synced = append(synced, "pod "+p.Name)
+		return nil
+	})
+	node := Existing[string](nodes, func(_ context.Context, n *v1.Node) error {
+		synced = append(synced, "node "+n.Name)
+		return nil
+	})
+	if err := errors.Join(
+		pod(t.Context(), Key{Namespace: "ns", Name: "a"}), pod(t.Context(), Key{Namespace: "ns", Name: "b"}),
+		node(t.Context(), "a"), node(t.Context(), "b"),
+	); err != nil || !slices.Equal(synced, []string{"pod a", "node a"}) {
+		t.Errorf("synced %q, %v", synced, err)
+	}
 }

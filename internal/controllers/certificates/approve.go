@@ -12,7 +12,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -40,16 +39,7 @@ func newApproving(env *controller.Env) (controller.Controller, error) {
 // or has changed. sync must not change what it gets.
 func onRequests(env *controller.Env, name string, sync func(context.Context, *certificatesv1.CertificateSigningRequest) error) controller.Controller {
 	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
-	queue := controller.NewQueue(name, func(ctx context.Context, name string) error {
-		csr, err := requests.Lister().Get(name)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return sync(ctx, csr)
-	})
+	queue := controller.NewQueue(name, controller.Existing[string](requests.Informer(), sync))
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{
 			controller.On(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {

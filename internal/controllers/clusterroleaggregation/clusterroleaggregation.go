@@ -38,7 +38,7 @@ type aggregator struct {
 
 func newController(env *controller.Env) (controller.Controller, error) {
 	c := &aggregator{env: env, kube: env.Client.Kubernetes, roles: env.Client.Informers.Rbac().V1().ClusterRoles().Lister()}
-	c.queue = controller.NewQueue("ClusterRoleAggregator", c.sync)
+	c.queue = controller.NewQueue("ClusterRoleAggregator", controller.Existing[string](env.Client.Informers.Rbac().V1().ClusterRoles().Informer(), c.sync))
 	return c, nil
 }
 
@@ -83,13 +83,9 @@ func aggregate(role *rbac.ClusterRole, all []*rbac.ClusterRole) ([]rbac.PolicyRu
 	return rules, nil
 }
 
-func (c *aggregator) sync(ctx context.Context, name string) error {
-	role, err := c.roles.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && role.AggregationRule == nil {
+func (c *aggregator) sync(ctx context.Context, role *rbac.ClusterRole) error {
+	if role.AggregationRule == nil {
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	all, err := c.roles.List(labels.Everything())
 	if err != nil {

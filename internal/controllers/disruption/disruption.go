@@ -53,7 +53,7 @@ func newController(env *controller.Env) (controller.Controller, error) {
 		env: env, kube: env.Client.Kubernetes, shared: shared,
 		budgets: shared.Policy().V1().PodDisruptionBudgets().Lister(), pods: shared.Core().V1().Pods().Lister(),
 	}
-	c.queue = controller.NewQueue("disruption", c.sync)
+	c.queue = controller.NewQueue("disruption", controller.Existing[controller.Key](shared.Policy().V1().PodDisruptionBudgets().Informer(), c.sync))
 	return c, nil
 }
 
@@ -119,19 +119,12 @@ func (c *budgets) wakeNamespace(namespace string) {
 	}
 }
 
-func (c *budgets) sync(ctx context.Context, key controller.Key) error {
-	pdb, err := c.budgets.PodDisruptionBudgets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) error {
 	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 	if err != nil {
-		return fmt.Errorf("selector of PodDisruptionBudget %s: %w", key, err)
+		return fmt.Errorf("selector of PodDisruptionBudget %s: %w", cache.MetaObjectToName(pdb), err)
 	}
-	matching, err := c.pods.Pods(key.Namespace).List(selector)
+	matching, err := c.pods.Pods(pdb.Namespace).List(selector)
 	if err != nil {
 		return err
 	}
@@ -145,7 +138,7 @@ func (c *budgets) sync(ctx context.Context, key controller.Key) error {
 	}
 	st, next := status(pdb, matching, wanted, healthy, time.Now())
 	if !next.IsZero() {
-		c.queue.AddAfter(key, time.Until(next))
+		c.queue.AddAfter(cache.MetaObjectToName(pdb), time.Until(next))
 	}
 	return c.write(ctx, pdb, st)
 }

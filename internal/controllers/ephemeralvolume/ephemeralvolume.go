@@ -32,7 +32,6 @@ func Descriptor() controller.Descriptor {
 
 type claims struct {
 	env     *controller.Env
-	pods    corelisters.PodLister
 	claims  corelisters.PersistentVolumeClaimLister
 	queue   *controller.Queue[controller.Key]
 	workers int
@@ -40,8 +39,8 @@ type claims struct {
 
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
-	c := &claims{env: env, workers: workers, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister()}
-	c.queue = controller.NewQueue("ephemeral_volume", c.sync)
+	c := &claims{env: env, workers: workers, claims: core.PersistentVolumeClaims().Lister()}
+	c.queue = controller.NewQueue("ephemeral_volume", controller.Existing[controller.Key](core.Pods().Informer(), c.sync))
 	return c, nil
 }
 
@@ -76,18 +75,14 @@ func ephemeralVolumes(pod *v1.Pod) []*v1.Volume {
 	return out
 }
 
-func (c *claims) sync(ctx context.Context, key controller.Key) error {
-	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+func (c *claims) sync(ctx context.Context, pod *v1.Pod) error {
+	if pod.DeletionTimestamp != nil {
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	for _, volume := range ephemeralVolumes(pod) {
 		if err := c.ensure(ctx, pod, volume); err != nil {
 			c.env.Events.Eventf(pod, v1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", volume.Name, err)
-			return fmt.Errorf("pod %s, ephemeral volume %s: %w", key, volume.Name, err)
+			return fmt.Errorf("pod %s, ephemeral volume %s: %w", cache.MetaObjectToName(pod), volume.Name, err)
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -67,7 +66,7 @@ func newNamespaces(env *controller.Env, objects metadata.Interface, workers int)
 		namespaces: env.Client.Informers.Core().V1().Namespaces().Lister(),
 		waiting:    map[string][]kinds.Kind{},
 	}
-	c.queue = controller.NewQueueWithin("namespace", time.Minute, c.sync)
+	c.queue = controller.NewQueueWithin("namespace", time.Minute, controller.Existing[string](env.Client.Informers.Core().V1().Namespaces().Informer(), c.sync))
 	return c
 }
 
@@ -113,18 +112,12 @@ func (c *namespaces) remembered(namespace string) []kinds.Kind {
 
 // sync empties a namespace as far as that goes now. What needs time is
 // looked at again, soon at first and then at growing intervals.
-func (c *namespaces) sync(ctx context.Context, key string) error {
-	cached, err := c.namespaces.Get(key)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *namespaces) sync(ctx context.Context, cached *v1.Namespace) error {
 	if cached.DeletionTimestamp == nil || !slices.Contains(cached.Spec.Finalizers, v1.FinalizerKubernetes) {
 		return nil
 	}
-	ns := cached.DeepCopy()
+	key, ns := cached.Name, cached.DeepCopy()
+	var err error
 	if ns.Status.Phase != v1.NamespaceTerminating {
 		ns.Status.Phase = v1.NamespaceTerminating
 		if ns, err = c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {

@@ -101,7 +101,7 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 		env: env, kube: env.Client.Kubernetes, nodes: env.Client.Informers.Core().V1().Nodes().Lister(),
 		sets: sets, held: map[string][]netip.Prefix{},
 	}
-	c.queue = controller.NewQueue("cidrallocator_node", c.sync)
+	c.queue = controller.NewQueue("cidrallocator_node", controller.Existing[string](env.Client.Informers.Core().V1().Nodes().Informer(), c.sync))
 	return c, nil
 }
 
@@ -234,14 +234,11 @@ func (c *allocator) take(name string) ([]netip.Prefix, error) {
 	return taken, nil
 }
 
-func (c *allocator) sync(ctx context.Context, name string) error {
-	node, err := c.nodes.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
+func (c *allocator) sync(ctx context.Context, node *v1.Node) error {
+	if len(node.Spec.PodCIDRs) > 0 {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
+	name := node.Name
 	taken, err := c.take(name)
 	if err != nil {
 		c.env.Events.Eventf(&v1.ObjectReference{Kind: "Node", Name: name, UID: node.UID}, v1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", name, "CIDRNotAvailable")

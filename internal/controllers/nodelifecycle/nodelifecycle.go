@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -71,7 +70,6 @@ type nodes struct {
 	env     *controller.Env
 	options *options
 	kube    kubernetes.Interface
-	nodes   corelisters.NodeLister
 	pods    cache.SharedIndexInformer
 	queue   *controller.Queue[string]
 
@@ -96,7 +94,6 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		env:     env,
 		options: o,
 		kube:    env.Client.Kubernetes,
-		nodes:   core.Nodes().Lister(),
 		pods:    core.Pods().Informer(),
 		signs:   map[string]*sign{},
 		zones:   map[string]*zone{},
@@ -104,7 +101,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 
 		granted: map[string]bool{},
 	}
-	c.queue = controller.NewQueue("node_lifecycle_controller", c.sync)
+	c.queue = controller.NewQueue("node_lifecycle_controller", controller.Existing[string](core.Nodes().Informer(), c.sync))
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
@@ -221,15 +218,9 @@ func (c *nodes) forget(name string) {
 	}
 }
 
-func (c *nodes) sync(ctx context.Context, name string) error {
-	node, err := c.nodes.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+func (c *nodes) sync(ctx context.Context, node *v1.Node) error {
+	node, err := c.monitor(ctx, node)
 	if err != nil {
-		return err
-	}
-	if node, err = c.monitor(ctx, node); err != nil {
 		return ignoreNotFound(err)
 	}
 	if ready(node) != v1.ConditionTrue {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"k8s.io/client-go/discovery/cached/memory"
-	admissionlisters "k8s.io/client-go/listers/admissionregistration/v1"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -35,10 +34,9 @@ func Descriptor() controller.Descriptor {
 const fieldManager = "validatingadmissionpolicy-status"
 
 type checker struct {
-	env      *controller.Env
-	policies admissionlisters.ValidatingAdmissionPolicyLister
-	check    func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning
-	queue    *controller.Queue[string]
+	env   *controller.Env
+	check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning
+	queue *controller.Queue[string]
 }
 
 func newController(env *controller.Env) (controller.Controller, error) {
@@ -51,8 +49,8 @@ func newController(env *controller.Env) (controller.Controller, error) {
 }
 
 func newChecker(env *controller.Env, check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning) *checker {
-	c := &checker{env: env, check: check, policies: env.Client.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Lister()}
-	c.queue = controller.NewQueue("validatingadmissionpolicy-status", c.sync)
+	c := &checker{env: env, check: check}
+	c.queue = controller.NewQueue("validatingadmissionpolicy-status", controller.Existing[string](env.Client.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(), c.sync))
 	return c
 }
 
@@ -68,24 +66,20 @@ func (c *checker) Run(ctx context.Context) error {
 	}, c.queue.Workers(5))
 }
 
-func (c *checker) sync(ctx context.Context, name string) error {
-	policy, err := c.policies.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && policy.Status.ObservedGeneration >= policy.Generation {
+func (c *checker) sync(ctx context.Context, policy *admissionv1.ValidatingAdmissionPolicy) error {
+	if policy.Status.ObservedGeneration >= policy.Generation {
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	found := apply.TypeChecking()
 	for _, w := range c.check(policy) {
 		found.WithExpressionWarnings(apply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	_, err = c.env.Client.Kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
-		apply.ValidatingAdmissionPolicy(name).WithStatus(apply.ValidatingAdmissionPolicyStatus().
+	_, err := c.env.Client.Kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
+		apply.ValidatingAdmissionPolicy(policy.Name).WithStatus(apply.ValidatingAdmissionPolicyStatus().
 			WithObservedGeneration(policy.Generation).WithTypeChecking(found)),
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing what was found in policy %s: %w", name, err)
+		return fmt.Errorf("writing what was found in policy %s: %w", policy.Name, err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 func newCounter(env *controller.Env, objects metadata.Interface, o *options) *counter {
 	c := &counter{env: env, options: o, quotas: env.Client.Informers.Core().V1().ResourceQuotas().Lister()}
 	c.watched = &watched{env: env, objects: objects, changed: c.objectChanged, running: map[schema.GroupResource]*kinds.Monitor{}}
-	c.queue = controller.NewQueueWithin("resourcequota_primary", time.Minute, c.sync)
+	c.queue = controller.NewQueueWithin("resourcequota_primary", time.Minute, controller.Existing[controller.Key](env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.sync))
 	return c
 }
 
@@ -179,14 +179,7 @@ func (c *counter) resync(ctx context.Context) error {
 	}
 }
 
-func (c *counter) sync(ctx context.Context, key controller.Key) error {
-	q, err := c.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 	names := tracked(q)
 	needed := map[schema.GroupResource]bool{}
 	for gr := range names {
@@ -198,7 +191,7 @@ func (c *counter) sync(ctx context.Context, key controller.Key) error {
 	}
 	if len(missing) > 0 {
 		klog.FromContext(ctx).V(4).Info("Resources that a quota limits are not served yet", "quota", klog.KObj(q), "resources", missing)
-		c.queue.AddAfter(key, settle)
+		c.queue.AddAfter(cache.MetaObjectToName(q), settle)
 	}
 	counted := v1.ResourceList{}
 	for gr, names := range names {

@@ -40,7 +40,6 @@ const (
 type publisher struct {
 	env        *controller.Env
 	kube       kubernetes.Interface
-	namespaces corelisters.NamespaceLister
 	configMaps corelisters.ConfigMapLister
 	bundle     string
 	queue      *controller.Queue[string]
@@ -64,11 +63,10 @@ func newController(env *controller.Env) (controller.Controller, error) {
 	c := &publisher{
 		env:        env,
 		kube:       env.Client.Kubernetes,
-		namespaces: core.Namespaces().Lister(),
 		configMaps: core.ConfigMaps().Lister(),
 		bundle:     string(bundle),
 	}
-	c.queue = controller.NewQueue("root_ca_cert_publisher", c.sync)
+	c.queue = controller.NewQueue("root_ca_cert_publisher", controller.Existing[string](core.Namespaces().Informer(), c.sync))
 	return c, nil
 }
 
@@ -89,14 +87,11 @@ func (c *publisher) Run(ctx context.Context) error {
 	}, c.queue.Workers(1))
 }
 
-func (c *publisher) sync(ctx context.Context, namespace string) error {
-	ns, err := c.namespaces.Get(namespace)
-	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
+func (c *publisher) sync(ctx context.Context, ns *v1.Namespace) error {
+	if ns.Status.Phase == v1.NamespaceTerminating {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
+	namespace := ns.Name
 	have, err := c.configMaps.ConfigMaps(namespace).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -28,22 +28,20 @@ func Descriptor() controller.Descriptor {
 const name = "default"
 
 type accounts struct {
-	env        *controller.Env
-	kube       kubernetes.Interface
-	namespaces corelisters.NamespaceLister
-	accounts   corelisters.ServiceAccountLister
-	queue      *controller.Queue[string]
+	env      *controller.Env
+	kube     kubernetes.Interface
+	accounts corelisters.ServiceAccountLister
+	queue    *controller.Queue[string]
 }
 
 func newController(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &accounts{
-		env:        env,
-		kube:       env.Client.Kubernetes,
-		namespaces: core.Namespaces().Lister(),
-		accounts:   core.ServiceAccounts().Lister(),
+		env:      env,
+		kube:     env.Client.Kubernetes,
+		accounts: core.ServiceAccounts().Lister(),
 	}
-	c.queue = controller.NewQueue("serviceaccount", c.sync)
+	c.queue = controller.NewQueue("serviceaccount", controller.Existing[string](core.Namespaces().Informer(), c.sync))
 	return c, nil
 }
 
@@ -64,19 +62,15 @@ func (c *accounts) Run(ctx context.Context) error {
 	}, c.queue.Workers(1))
 }
 
-func (c *accounts) sync(ctx context.Context, key string) error {
-	namespace, err := c.namespaces.Get(key)
-	if apierrors.IsNotFound(err) || err == nil && namespace.Status.Phase == v1.NamespaceTerminating {
+func (c *accounts) sync(ctx context.Context, namespace *v1.Namespace) error {
+	if namespace.Status.Phase == v1.NamespaceTerminating {
 		return nil
 	}
-	if err != nil {
+	if _, err := c.accounts.ServiceAccounts(namespace.Name).Get(name); !apierrors.IsNotFound(err) {
 		return err
 	}
-	if _, err := c.accounts.ServiceAccounts(key).Get(name); !apierrors.IsNotFound(err) {
-		return err
-	}
-	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key, Name: name}}
-	_, err = c.kube.CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: name}}
+	_, err := c.kube.CoreV1().ServiceAccounts(namespace.Name).Create(ctx, account, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil
 	}

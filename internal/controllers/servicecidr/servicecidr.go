@@ -48,7 +48,7 @@ type keeper struct {
 func newController(env *controller.Env) (controller.Controller, error) {
 	networking := env.Client.Informers.Networking().V1()
 	k := &keeper{env: env, cidrs: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister()}
-	k.queue = controller.NewQueue("servicecidrs", k.sync)
+	k.queue = controller.NewQueue("servicecidrs", controller.Existing[string](networking.ServiceCIDRs().Informer(), k.sync))
 	return k, nil
 }
 
@@ -83,14 +83,7 @@ func (k *keeper) addDeleted() {
 	}
 }
 
-func (k *keeper) sync(ctx context.Context, name string) error {
-	cidr, err := k.cidrs.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (k *keeper) sync(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
 	all, err := k.cidrs.List(labels.Everything())
 	if err != nil {
 		return err
@@ -101,10 +94,10 @@ func (k *keeper) sync(ctx context.Context, name string) error {
 	}
 	p := decide(cidr, all, addresses, time.Now())
 	if p.after > 0 {
-		k.queue.AddAfter(name, p.after)
+		k.queue.AddAfter(cidr.Name, p.after)
 	}
 	if err := k.carryOut(ctx, cidr, p); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing ServiceCIDR %s: %w", name, err)
+		return fmt.Errorf("writing ServiceCIDR %s: %w", cidr.Name, err)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -33,14 +32,13 @@ func Descriptor() controller.Descriptor {
 type reaper struct {
 	env     *controller.Env
 	kube    kubernetes.Interface
-	jobs    batchlisters.JobLister
 	queue   *controller.Queue[controller.Key]
 	workers int
 }
 
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
-	c := &reaper{env: env, workers: workers, kube: env.Client.Kubernetes, jobs: env.Client.Informers.Batch().V1().Jobs().Lister()}
-	c.queue = controller.NewQueue("ttl_jobs_to_delete", c.sync)
+	c := &reaper{env: env, workers: workers, kube: env.Client.Kubernetes}
+	c.queue = controller.NewQueue("ttl_jobs_to_delete", controller.Existing[controller.Key](env.Client.Informers.Batch().V1().Jobs().Informer(), c.sync))
 	return c, nil
 }
 
@@ -72,26 +70,19 @@ func expiry(job *batch.Job) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-func (c *reaper) sync(ctx context.Context, key controller.Key) error {
-	job, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *reaper) sync(ctx context.Context, job *batch.Job) error {
 	at, ok := expiry(job)
 	if !ok || job.DeletionTimestamp != nil {
 		return nil
 	}
 	if left := time.Until(at); left > 0 {
-		c.queue.AddAfter(key, left)
+		c.queue.AddAfter(cache.MetaObjectToName(job), left)
 		return nil
 	}
 	// The time to live may have been extended just now: only what was looked
 	// at may be deleted.
 	foreground := metav1.DeletePropagationForeground
-	err = c.kube.BatchV1().Jobs(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+	err := c.kube.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground,
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 	})

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -30,14 +29,8 @@ func newClasses(env *controller.Env) (controller.Controller, error) {
 	classes := env.Client.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := core.PersistentVolumeClaims(), core.PersistentVolumes()
 	kube := env.Client.Kubernetes.StorageV1().VolumeAttributesClasses()
-	queue := controller.NewQueue("vacprotection", func(ctx context.Context, name string) error {
-		class, err := classes.Lister().Get(name)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	queue := controller.NewQueue("vacprotection", controller.Existing[string](classes.Informer(), func(ctx context.Context, class *storagev1.VolumeAttributesClass) error {
+		name := class.Name
 		inUse := func() (bool, error) {
 			allClaims, err := claims.Lister().List(labels.Everything())
 			if err != nil || slices.ContainsFunc(allClaims, func(c *v1.PersistentVolumeClaim) bool { return slices.Contains(classesOf(c), name) }) {
@@ -52,7 +45,7 @@ func newClasses(env *controller.Env) (controller.Controller, error) {
 			_, err := kube.Update(ctx, next, metav1.UpdateOptions{})
 			return err
 		})
-	})
+	}))
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{
 			controller.On(classes.Informer(), func(_, class *storagev1.VolumeAttributesClass) {

@@ -76,19 +76,13 @@ func claimsOf(p *v1.Pod) (names []string) {
 // newClaims builds the controller of claims.
 func newClaims(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
-	podInformer, claims := core.Pods().Informer(), core.PersistentVolumeClaims().Lister()
+	podInformer := core.Pods().Informer()
 	if err := env.Index(podInformer, byClaim, claimKeys); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pvcprotection", func(ctx context.Context, key controller.Key) error {
-		claim, err := claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	queue := controller.NewQueue("pvcprotection", controller.Existing[controller.Key](core.PersistentVolumeClaims().Informer(), func(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+		key := cache.MetaObjectToName(claim)
 		inUse := func() (bool, error) {
 			users, err := podInformer.GetIndexer().ByIndex(byClaim, key.String())
 			// A pod that no node has seen yet does not hold its claims.
@@ -110,7 +104,7 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 			_, err := kube.PersistentVolumeClaims(key.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 			return err
 		})
-	})
+	}))
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{
 			controller.On(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
@@ -134,14 +128,7 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 func newVolumes(env *controller.Env) (controller.Controller, error) {
 	volumes := env.Client.Informers.Core().V1().PersistentVolumes()
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pvprotection", func(ctx context.Context, name string) error {
-		volume, err := volumes.Lister().Get(name)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	queue := controller.NewQueue("pvprotection", controller.Existing[string](volumes.Informer(), func(ctx context.Context, volume *v1.PersistentVolume) error {
 		bound := func() (bool, error) { return volume.Status.Phase == v1.VolumeBound, nil }
 		return protect(volume, volumeFinalizer, bound, func(finalizers []string) error {
 			next := volume.DeepCopy()
@@ -149,7 +136,7 @@ func newVolumes(env *controller.Env) (controller.Controller, error) {
 			_, err := kube.PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
 			return err
 		})
-	})
+	}))
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{
 			controller.On(volumes.Informer(), func(_, volume *v1.PersistentVolume) {
