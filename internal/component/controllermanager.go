@@ -97,11 +97,9 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
-	rootCA := m.RootCA
-	if m.RootCAFile != "" {
-		if rootCA, err = os.ReadFile(m.RootCAFile); err != nil {
-			return fmt.Errorf("--root-ca-file: %w", err)
-		}
+	rootCA, err := m.rootCA()
+	if err != nil {
+		return err
 	}
 	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
@@ -112,6 +110,17 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
 		func(ctx context.Context) error { return m.Serving.Run(ctx, "kube-controller-manager", own, flags, c) },
 	)
+}
+
+func (m *ControllerManager) rootCA() ([]byte, error) {
+	if m.RootCAFile == "" {
+		return m.RootCA, nil
+	}
+	pem, err := os.ReadFile(m.RootCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--root-ca-file: %w", err)
+	}
+	return pem, nil
 }
 
 // ignoredControllerFlags are upstream's flags for controllers that are not here

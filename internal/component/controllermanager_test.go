@@ -1,17 +1,17 @@
-package component_test
+package component
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
-
-	"github.com/coracle-io/coracle/internal/component"
 )
 
 func TestControllerFlagsThatHaveNoEffectSaySo(t *testing.T) {
 	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
-	component.NewControllerManager().AddFlags(flags)
+	NewControllerManager().AddFlags(flags)
 	for _, name := range []string{
 		"concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-sync-period", "horizontal-pod-autoscaler-tolerance",
 		"concurrent-resource-claim-syncs", "pvclaimbinder-sync-period",
@@ -37,7 +37,7 @@ func TestControllerFlagsAreValidated(t *testing.T) {
 		{"--mirroring-max-endpoints-per-subset=0", "--mirroring-max-endpoints-per-subset must not be less than 1, but got 0"},
 		{"--mirroring-concurrent-service-endpoint-syncs=51", "--mirroring-concurrent-service-endpoint-syncs must not be more than 50, but got 51"},
 	} {
-		m := component.NewControllerManager()
+		m := NewControllerManager()
 		flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
 		m.AddFlags(flags)
 		if err := flags.Parse(strings.Fields(test.flags)); err != nil {
@@ -46,6 +46,25 @@ func TestControllerFlagsAreValidated(t *testing.T) {
 		switch err := m.Validate(); {
 		case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v, want %s", test.flags, err, test.want)
+		}
+	}
+}
+
+// The file of --root-ca-file comes before the authority of the cluster.
+func TestRootCAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, []byte("given"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ file, want string }{{"", "own"}, {file, "given"}, {file + ".missing", "--root-ca-file: open " + file + ".missing: no such file or directory"}} {
+		m := NewControllerManager()
+		m.RootCAFile, m.RootCA = test.file, []byte("own")
+		got, err := m.rootCA()
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if string(got) != test.want {
+			t.Errorf("--root-ca-file=%s: %q, want %q", test.file, got, test.want)
 		}
 	}
 }
