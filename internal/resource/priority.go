@@ -9,10 +9,8 @@ import (
 // first. An APIService carries it as groupPriorityMinimum and versionPriority.
 type Priority struct{ Group, Version int32 }
 
-// CustomPriority is that of every group version of custom resources.
-var CustomPriority = Priority{1000, 100}
-
 // Priorities are the places of an API group and its versions in discovery.
+// Without a place are those of custom resources, which all have the same.
 type Priorities struct {
 	Group int32
 	// Versions are those of versions whose place does not follow from their
@@ -35,7 +33,7 @@ func (r *Resource) Priority(v *Version) Priority {
 		of = v.Priorities
 	}
 	if of.Group == 0 {
-		return CustomPriority
+		return Priority{1000, 100}
 	}
 	if special, ok := of.Versions[v.Version]; ok {
 		return Priority{of.Group, special}

@@ -73,7 +73,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			custom := resource.GroupVersions{}
 			for _, gv := range test.custom {
-				custom[gv] = resource.CustomPriority
+				custom[gv] = resource.Priority{Group: 1000, Version: 100}
 			}
 			builtIn := resource.GroupVersions{apps: {}, {Group: apiregistrationv1.GroupName, Version: "v1"}: {}}
 			got := map[string]string{}
