@@ -35,10 +35,10 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-images.C:
-			k.contained(ctx, "images", func() { k.collectImages(ctx) })
-			k.contained(ctx, "images", func() { k.pruneRecords(ctx) })
+			supervise.Contain(ctx, "images", func() { k.collectImages(ctx) })
+			supervise.Contain(ctx, "images", func() { k.pruneRecords(ctx) })
 		case <-containers.C:
-			k.contained(ctx, "sandboxes", func() { k.collectSandboxes(ctx) })
+			supervise.Contain(ctx, "sandboxes", func() { k.collectSandboxes(ctx) })
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 			for _, container := range observed.Running() {
 				err := supervise.Call(func() error { return rotator.Rotate(ctx, container.ID, container.LogPath) })
 				if err != nil {
-					k.failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", container.LogPath)
+					supervise.Failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", container.LogPath)
 				}
 			}
 		}

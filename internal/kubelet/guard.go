@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const guardPeriod = 10 * time.Second
@@ -74,7 +75,7 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 			k.setPressure(pressures{
 				memory: state.Under(v1.NodeMemoryPressure, now), disk: state.Under(v1.NodeDiskPressure, now), pids: state.Under(v1.NodePIDPressure, now)})
 			if due != nil {
-				k.contained(ctx, "evictions", func() { k.relieve(ctx, due, free) })
+				supervise.Contain(ctx, "evictions", func() { k.relieve(ctx, due, free) })
 			}
 		}
 		if err := k.applyClasses(); err != nil {
@@ -94,7 +95,7 @@ func (k *Kubelet) guardStorage(ctx context.Context) {
 	ticker := time.NewTicker(guardPeriod)
 	defer ticker.Stop()
 	for {
-		k.contained(ctx, "storage", func() { k.enforceStorage(ctx) })
+		supervise.Contain(ctx, "storage", func() { k.enforceStorage(ctx) })
 		select {
 		case <-ctx.Done():
 			return

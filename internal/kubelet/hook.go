@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -14,17 +13,11 @@ import (
 // maxHookOutput bounds what an error says of a hook's output, in bytes.
 const maxHookOutput = 1 << 10
 
-// exec runs a command in a container and returns what it wrote.
-func (k *Kubelet) exec(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
-	stdout, stderr, err := k.runtime.ExecSync(ctx, containerID, command, timeout)
-	return append(stdout, stderr...), err
-}
-
 // hook carries out a postStart or preStop handler, for as long as ctx lives.
 func (k *Kubelet) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Target) error {
 	switch {
 	case h.Exec != nil:
-		output, err := k.exec(ctx, t.ContainerID, h.Exec.Command, 0)
+		output, err := k.cri.Exec(ctx, t.ContainerID, h.Exec.Command, 0)
 		output = output[:min(len(output), maxHookOutput)]
 		if err != nil {
 			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q", h.Exec.Command, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err, output) //nolint:staticcheck // upstream's wording

@@ -45,6 +45,7 @@ import (
 // Kubelet is the agent of one node.
 type Kubelet struct {
 	config      Config
+	cri         *cri.Client
 	runtime     internalapi.RuntimeService
 	images      internalapi.ImageManagerService
 	runtimeName string
@@ -93,14 +94,14 @@ func New(config Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		config:  config,
-		runtime: config.Runtime,
-		images:  config.Images,
+		cri:     cri.NewClient(config.Runtime, config.Images, config.Metrics),
 		updates: make(chan source.Update, 64),
 		lost:    make(chan *cri.Summary, 64),
 		workers: make(map[types.UID]*worker),
 		mirrors: make(map[string]*v1.Pod),
 		metrics: newMetrics(config.Metrics),
 	}
+	k.runtime, k.images = k.cri.Runtime(), k.cri.Images()
 	capacity, err := config.Machine.Capacity()
 	if err != nil {
 		return nil, fmt.Errorf("read the machine's capacity: %w", err)
@@ -121,7 +122,7 @@ func New(config Config) (*Kubelet, error) {
 		CFSQuota: *config.Configuration.CPUCFSQuota, SeccompDefault: *config.Configuration.SeccompDefault,
 		SeccompRoot: config.SeccompRoot(), DefaultSysctls: config.Configuration.DefaultPodSysctls,
 	}
-	k.runner = &probe.Runner{Exec: k.exec}
+	k.runner = &probe.Runner{Exec: k.cri.Exec}
 	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}
 	if config.Client != nil {
 		watch := config.Configuration.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
@@ -129,7 +130,6 @@ func New(config Config) (*Kubelet, error) {
 		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: config.Client.Kubernetes}
 		k.writer = status.NewWriter(config.Client.Kubernetes, k.podGone)
-		k.writer.Panicked = k.panicked("statuses")
 		k.mirror = &source.Mirror{Client: config.Client.Kubernetes}
 	}
 	return k, nil
@@ -142,24 +142,15 @@ func (k *Kubelet) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if k.runtime == nil || k.images == nil {
-		c := &k.config.Configuration
-		runtime, images, err := cri.Dial(ctx, c.ContainerRuntimeEndpoint, c.ImageServiceEndpoint, c.RuntimeRequestTimeout.Duration)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+	c := &k.config.Configuration
+	if err := k.cri.Connect(ctx, c.ContainerRuntimeEndpoint, c.ImageServiceEndpoint, c.RuntimeRequestTimeout.Duration); err != nil {
+		if ctx.Err() != nil {
+			return nil
 		}
-		k.runtime, k.images = runtime, images
-		defer func() { _ = runtime.Close(context.WithoutCancel(ctx)); _ = images.Close(context.WithoutCancel(ctx)) }()
+		return err
 	}
-	version, err := k.runtime.Version(ctx, "")
-	if err != nil {
-		return fmt.Errorf("ask the container runtime for its version: %w", err)
-	}
-	k.runtime, k.images = measured{k.runtime, k.metrics}, measuredImages{k.images, k.metrics}
-	k.runtimeName = version.GetRuntimeName()
+	defer k.cri.Close(ctx)
+	k.runtimeName = k.cri.Name()
 	k.started = time.Now()
 	k.puller = image.NewPuller(k.images, k.parallelPulls())
 	if qps := *k.config.Configuration.RegistryPullQPS; qps > 0 {
@@ -177,15 +168,13 @@ func (k *Kubelet) run(ctx context.Context) error {
 	k.broadcaster = record.NewBroadcaster(record.WithContext(ctx))
 	defer k.broadcaster.Shutdown()
 	if k.config.Client != nil {
-		c := &k.config.Configuration
 		k.broadcaster.StartRecordingToSink(newEventSink(ctx, k.config.Client.Kubernetes.CoreV1().Events(""), *c.EventRecordQPS, c.EventBurst))
 	}
 	k.recorder = k.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: k.config.NodeName})
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	k.prober = probe.New(k.runner, k.recorder, containerReference, k.wake)
-	k.prober.Panicked = k.panicked("probes")
 	k.prober.Start(ctx)
-	k.node = node.NewReporter(k.nodeConfig(version.GetRuntimeVersion()))
+	k.node = node.NewReporter(k.nodeConfig(k.cri.Version()))
 
 	tasks, ctx := supervise.Together(ctx)
 	run := func(f func(ctx context.Context)) {
@@ -217,7 +206,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 		for _, s := range k.sources() {
 			run(s)
 		}
-		log.Info("Started kubelet", "node", k.config.NodeName, "runtime", k.runtimeName, "runtimeVersion", version.GetRuntimeVersion())
+		log.Info("Started kubelet", "node", k.config.NodeName, "runtime", k.runtimeName, "runtimeVersion", k.cri.Version())
 		k.loop(ctx)
 	}
 	failed = errors.Join(failed, tasks.Wait())

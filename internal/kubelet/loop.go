@@ -60,14 +60,14 @@ func (k *Kubelet) loop(ctx context.Context) {
 				delete(waiting, u.Source)
 				continue
 			}
-			k.contained(ctx, "updates", func() { k.update(ctx, u, launch) })
+			supervise.Contain(ctx, "updates", func() { k.update(ctx, u, launch) })
 		case uid := <-ended:
 			k.mu.Lock()
 			back := k.workers[uid].back
 			delete(k.workers, uid)
 			k.mu.Unlock()
 			if back != nil {
-				k.contained(ctx, "updates", func() { k.update(ctx, *back, launch) })
+				supervise.Contain(ctx, "updates", func() { k.update(ctx, *back, launch) })
 			}
 		case s := <-k.lost:
 			// A pod that no source knows is ended as if it had been deleted.
@@ -80,7 +80,7 @@ func (k *Kubelet) loop(ctx context.Context) {
 			}
 		case <-housekeeping.C:
 			if len(waiting) == 0 {
-				k.contained(ctx, "housekeeping", func() { k.housekeep(ctx) })
+				supervise.Contain(ctx, "housekeeping", func() { k.housekeep(ctx) })
 			}
 		case <-resync.C:
 			k.wakeAll()

@@ -32,7 +32,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			})
 			tell(connected, false)
 			if ctx.Err() == nil {
-				k.failed(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
+				supervise.Failed(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
 				pause(ctx, fastRelist)
 			}
 		}
@@ -77,7 +77,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			})
 			k.metrics.relist.Observe(time.Since(began).Seconds())
 			if err != nil {
-				k.failed(ctx, "listings", err, "Listing the runtime's containers failed")
+				supervise.Failed(ctx, "listings", err, "Listing the runtime's containers failed")
 				k.node.RuntimeDown(err)
 			} else {
 				k.node.RuntimeUp()

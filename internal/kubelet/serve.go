@@ -64,7 +64,7 @@ func (k *Kubelet) newServer(_ context.Context) (*server.Server, error) {
 		Backend: backend{k}, NodeName: k.config.NodeName, Address: c.Address, Port: c.Port,
 		HealthzAddress: c.HealthzBindAddress, HealthzPort: *c.HealthzPort, GetCertificate: getCertificate,
 		ClientCAs: clientCAs, StreamIdle: c.StreamingConnectionIdleTimeout.Duration,
-		Metrics: k.metrics.registry, Authenticator: authn, Authorizer: authz, Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler, SystemLogs: systemLogs,
+		Metrics: k.config.Metrics, Authenticator: authn, Authorizer: authz, Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler, SystemLogs: systemLogs,
 	})
 }
 
@@ -342,7 +342,7 @@ func (b backend) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 
 // RunCommand implements server.Backend.
 func (b backend) RunCommand(ctx context.Context, containerID string, command []string) ([]byte, error) {
-	return b.k.exec(ctx, containerID, command, 0)
+	return b.k.cri.Exec(ctx, containerID, command, 0)
 }
 
 // ProbeCounts implements server.Backend.

@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // startError is why a container could not be started, with the reason that
@@ -79,7 +80,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	k.recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
 	k.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
 	k.background.Go(ctx, func() {
-		k.contained(ctx, "containers", func() { k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
+		supervise.Contain(ctx, "containers", func() { k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	})
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil

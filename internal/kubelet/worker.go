@@ -232,7 +232,7 @@ func (w *worker) run(ctx context.Context) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			w.failures++
 			next = sooner(next, retryAfter(w.failures))
-			w.k.failed(ctx, "pods", err, "Syncing the pod failed, will try again", "in", next)
+			supervise.Failed(ctx, "pods", err, "Syncing the pod failed, will try again", "in", next)
 		} else if err == nil {
 			w.failures = 0
 		}

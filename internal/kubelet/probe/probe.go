@@ -48,8 +48,6 @@ type Prober struct {
 	recorder record.EventRecorder
 	object   func(pod *v1.Pod, container string) *v1.ObjectReference
 	changed  func(uid types.UID)
-	// Panicked, if not nil, is told of panics of a probe, which then has no result.
-	Panicked func(ctx context.Context, err error)
 
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]map[key]*worker
@@ -269,8 +267,8 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
 			return err
 		})
-		if panicked := new(supervise.Panic); errors.As(err, &panicked) && w.prober.Panicked != nil {
-			w.prober.Panicked(ctx, err)
+		if panicked := new(supervise.Panic); errors.As(err, &panicked) {
+			supervise.Failed(ctx, "probes", err, "will try again")
 		}
 		if ctx.Err() != nil {
 			return false, false

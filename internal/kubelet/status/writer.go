@@ -27,8 +27,6 @@ import (
 type Writer struct {
 	client kubernetes.Interface
 	gone   func(uid types.UID)
-	// Panicked, if not nil, is told of panics over a status, which is tried again.
-	Panicked func(ctx context.Context, err error)
 
 	mu      sync.Mutex // guards entries and closed
 	entries map[types.UID]*entry
@@ -147,8 +145,8 @@ func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
 				written, err = w.patch(ctx, pod, status)
 				return err
 			})
-			if panicked := new(supervise.Panic); errors.As(err, &panicked) && w.Panicked != nil {
-				w.Panicked(ctx, err)
+			if panicked := new(supervise.Panic); errors.As(err, &panicked) {
+				supervise.Failed(ctx, "statuses", err, "will try again")
 			}
 		}
 		if err == nil && remove {
