@@ -13,14 +13,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
-	podutil "github.com/coracle-io/coracle/internal/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -137,10 +135,7 @@ func (w *worker) kills(ctx context.Context, pod *v1.Pod, observed *cri.Pod, kill
 func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan, paths map[string]string) error {
 	k := w.k
 	node := k.nodeFacts()
-	parent := ""
-	if *k.config.Configuration.CgroupsPerQOS {
-		parent = cgroup.Pod(k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
-	}
+	parent := k.cgroups.Parent(pod)
 	userNamespace, err := k.userNamespace(pod)
 	if err != nil {
 		return err
@@ -169,7 +164,7 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	sandboxID, sandboxIPs := p.SandboxID, ips(observed)
 	var sandboxErr error
 	if p.CreateSandbox {
-		sandboxID, sandboxIPs, sandboxErr = k.createSandbox(ctx, pod, observed, config, parent)
+		sandboxID, sandboxIPs, sandboxErr = k.createSandbox(ctx, pod, observed, config)
 	}
 	_ = group.Wait()
 	if sandboxErr != nil {
@@ -224,21 +219,19 @@ func (w *worker) note(name string, err error) {
 }
 
 // createSandbox makes the pod's cgroup and sandbox and returns its id and addresses.
-func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, parent string) (id string, ips []string, err error) {
+func (k *Kubelet) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
 	fail := func(err error) (string, []string, error) {
 		if ctx.Err() == nil {
 			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		}
 		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
 	}
-	if parent != "" {
-		if err := k.applyClasses(); err != nil {
-			return fail(err)
-		}
-		if err := k.config.Groups.Apply(parent, spec.PodResources(pod, *k.config.Configuration.CPUCFSQuota), *k.config.Configuration.PodPidsLimit); err != nil {
-			k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
-			return "", nil, err
-		}
+	if err := k.cgroups.ApplyClasses(k.active()); err != nil {
+		return fail(err)
+	}
+	if err := k.cgroups.Apply(pod); err != nil {
+		k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
+		return "", nil, err
 	}
 	if err := k.config.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
 		return fail(err)

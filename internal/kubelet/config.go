@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -214,6 +216,25 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	setp(&k.RegisterNode, true)
 	setp(&k.LocalStorageCapacityIsolation, true)
 	setp(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+}
+
+// enforced returns what all pods together may use, as enforceNodeAllocatable
+// has it; nil if it does not limit them.
+func (c *Config) enforced() func() (v1.ResourceList, error) {
+	if !slices.Contains(c.Configuration.EnforceNodeAllocatable, "pods") {
+		return nil
+	}
+	return func() (v1.ResourceList, error) {
+		capacity, err := c.Machine.Capacity()
+		if err != nil {
+			return nil, err
+		}
+		reserved, err := node.SystemReserved(&c.Configuration)
+		if err != nil {
+			return nil, err
+		}
+		return node.Allocatable(capacity, reserved), nil
+	}
 }
 
 // SeccompRoot is the folder of the node's seccomp profiles.

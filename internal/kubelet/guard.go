@@ -78,7 +78,7 @@ func (k *Kubelet) guardResources(ctx context.Context) {
 				supervise.Contain(ctx, "evictions", func() { k.relieve(ctx, due, free) })
 			}
 		}
-		if err := k.applyClasses(); err != nil {
+		if err := k.cgroups.ApplyClasses(k.active()); err != nil {
 			log.Error(err, "The control groups of the service classes cannot be set, will try again")
 		}
 		select {

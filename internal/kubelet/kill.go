@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
@@ -125,13 +124,8 @@ func (w *worker) gone(ctx context.Context, r request) (bool, error) {
 // releaseGroup removes the pod's cgroup. What is left of one in use is for
 // the next housekeeping.
 func (k *Kubelet) releaseGroup(ctx context.Context, pod *v1.Pod) {
-	if !*k.config.Configuration.CgroupsPerQOS {
-		return
-	}
-	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := k.config.Groups.Remove(cgroup.Pod(k.config.Configuration.CgroupRoot, class, pod.UID)); err != nil {
-			klog.FromContext(ctx).V(2).Info("The pod's control group is still in use", "err", err)
-		}
+	if err := k.cgroups.Remove(pod.UID); err != nil {
+		klog.FromContext(ctx).V(2).Info("The pod's control group is still in use", "err", err)
 	}
 }
 

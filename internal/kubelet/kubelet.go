@@ -26,7 +26,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -38,8 +40,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
-
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // Kubelet is the agent of one node.
@@ -55,6 +55,7 @@ type Kubelet struct {
 	writer      *status.Writer
 	objects     *object.Store
 	volumes     *volume.Volumes
+	cgroups     *cgroup.Pods
 	puller      *image.Puller
 	prober      *probe.Prober
 	runner      *probe.Runner
@@ -68,7 +69,6 @@ type Kubelet struct {
 	started time.Time
 
 	background supervise.WaitGroup // clean-up beside the workers
-	classes    classes
 	metrics    *metrics
 
 	mu         sync.Mutex // guards what follows
@@ -122,6 +122,10 @@ func New(config Config) (*Kubelet, error) {
 		CFSQuota: *config.Configuration.CPUCFSQuota, SeccompDefault: *config.Configuration.SeccompDefault,
 		SeccompRoot: config.SeccompRoot(), DefaultSysctls: config.Configuration.DefaultPodSysctls,
 	}
+	k.cgroups = &cgroup.Pods{
+		Groups: config.Groups, Root: config.Configuration.CgroupRoot, PerQOS: *config.Configuration.CgroupsPerQOS,
+		PIDsLimit: *config.Configuration.PodPidsLimit, CFSQuota: *config.Configuration.CPUCFSQuota, Allocatable: config.enforced(),
+	}
 	k.runner = &probe.Runner{Exec: k.cri.Exec}
 	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}
 	if config.Client != nil {
@@ -161,7 +165,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 	}
 	k.puller.Records = k.imageRecords(ctx)
 
-	if err := k.applyClasses(); err != nil {
+	if err := k.cgroups.ApplyClasses(k.active()); err != nil {
 		return fmt.Errorf("set up the control groups of pods: %w", err)
 	}
 

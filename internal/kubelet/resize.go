@@ -9,7 +9,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	podutil "github.com/coracle-io/coracle/internal/pod"
@@ -102,13 +101,9 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
 		w.resizing = []v1.PodCondition{*waits}
 		return
 	}
-	if *w.k.config.Configuration.CgroupsPerQOS {
-		group := cgroup.Pod(w.k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
-		controls := spec.PodResources(pod, *w.k.config.Configuration.CPUCFSQuota)
-		if err := w.k.config.Groups.Apply(group, controls, *w.k.config.Configuration.PodPidsLimit); err != nil {
-			klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
-			defer func() { _ = w.k.config.Groups.Apply(group, controls, *w.k.config.Configuration.PodPidsLimit) }()
-		}
+	if err := w.k.cgroups.Apply(pod); err != nil {
+		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
+		defer func() { _ = w.k.cgroups.Apply(pod) }()
 	}
 	for _, ch := range changes {
 		if err := w.k.runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -55,8 +54,7 @@ func (b backend) Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Sum
 			}
 			p.Containers = append(p.Containers, c)
 		}
-		group := cgroup.Pod(k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
-		if usage, err := k.config.Groups.Usage(group); err == nil {
+		if usage, err := k.cgroups.Usage(pod); err == nil {
 			p.CPU, p.Memory = fromGroup(usage, now)
 			p.CPU.UsageNanoCores = &cores
 			p.ProcessStats = &stats.ProcessStats{ProcessCount: pointer(usage.Processes)}

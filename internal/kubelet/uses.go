@@ -9,10 +9,8 @@ import (
 	"k8s.io/klog/v2"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/evict"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // uses is what pods use of the node at one moment.
@@ -69,10 +67,9 @@ func (u *uses) count(d *evict.Disk, path string) int64 {
 // candidate is what the pod uses of a resource that is short.
 func (u *uses) candidate(pod *v1.Pod, name v1.ResourceName) evict.Candidate {
 	c := evict.Candidate{Pod: pod}
-	group := cgroup.Pod(u.k.config.Configuration.CgroupRoot, podutil.QOSClass(pod), pod.UID)
 	switch name {
 	case v1.ResourceMemory:
-		if usage, err := u.k.config.Groups.Usage(group); err == nil {
+		if usage, err := u.k.cgroups.Usage(pod); err == nil {
 			c.Used = int64(usage.WorkingSetBytes)
 		}
 		c.Containers = map[string]int64{}
@@ -80,7 +77,7 @@ func (u *uses) candidate(pod *v1.Pod, name v1.ResourceName) evict.Candidate {
 			c.Containers[s.GetAttributes().GetMetadata().GetName()] = int64(s.GetMemory().GetWorkingSetBytes().GetValue())
 		}
 	case evict.PIDs:
-		if usage, err := u.k.config.Groups.Usage(group); err == nil {
+		if usage, err := u.k.cgroups.Usage(pod); err == nil {
 			c.Used = int64(usage.Processes)
 		}
 	case evict.Inodes:

@@ -1,5 +1,6 @@
 // Package cgroup keeps the control groups of pods: one below the group of
-// its service class, whose limits all containers of the pod share.
+// its service class, whose limits all containers of the pod share. It stands
+// for upstream's container manager.
 //
 //	ROOT/kubepods/podUID                  guaranteed
 //	ROOT/kubepods/burstable/podUID
