@@ -136,7 +136,7 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	k := w.k
 	node := k.nodeFacts()
 	parent := k.cgroups.Parent(pod)
-	userNamespace, err := k.userNamespace(pod)
+	userNamespace, err := k.userns.Mapping(pod)
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
-	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -171,41 +169,6 @@ func (k *Kubelet) collectSandboxes(ctx context.Context) {
 			if i > 0 && !s.Ready && !inUse[s.ID] {
 				if err := k.runtime.RemovePodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
 					klog.FromContext(ctx).Error(err, "Removing a dead sandbox failed", "sandbox", s.ID)
-				}
-			}
-		}
-	}
-}
-
-// rotateLogs keeps each container's log below containerLogMaxSize.
-func (k *Kubelet) rotateLogs(ctx context.Context) {
-	c := &k.config.Configuration
-	limit, err := resource.ParseQuantity(c.ContainerLogMaxSize)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "containerLogMaxSize is not a quantity, logs will not be rotated", "value", c.ContainerLogMaxSize)
-		return
-	}
-	if limit.Sign() < 0 {
-		return
-	}
-	rotator := &logs.Rotator{MaxBytes: limit.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Reopen: k.runtime.ReopenContainerLog}
-	ticker := time.NewTicker(c.ContainerLogMonitorInterval.Duration)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		for _, w := range k.list() {
-			observed := w.seen()
-			if observed == nil {
-				continue
-			}
-			for _, container := range observed.Running() {
-				err := supervise.Call(func() error { return rotator.Rotate(ctx, container.ID, container.LogPath) })
-				if err != nil {
-					supervise.Failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", container.LogPath)
 				}
 			}
 		}

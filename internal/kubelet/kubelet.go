@@ -18,6 +18,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	listersv1 "k8s.io/client-go/listers/core/v1"
@@ -31,12 +32,14 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/object"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/kubelet/userns"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -56,6 +59,7 @@ type Kubelet struct {
 	objects     *object.Store
 	volumes     *volume.Volumes
 	cgroups     *cgroup.Pods
+	userns      *userns.Manager
 	puller      *image.Puller
 	prober      *probe.Prober
 	runner      *probe.Runner
@@ -128,6 +132,7 @@ func New(config Config) (*Kubelet, error) {
 	}
 	k.runner = &probe.Runner{Exec: k.cri.Exec}
 	k.volumes = &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter}
+	k.userns = &userns.Manager{Files: config.Files, Folders: k.volumes}
 	if config.Client != nil {
 		watch := config.Configuration.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
 		k.objects = object.New(config.Client, watch, k.refresh)
@@ -206,7 +211,10 @@ func (k *Kubelet) run(ctx context.Context) error {
 		run(k.collectGarbage)
 		run(k.guardResources)
 		run(k.guardStorage)
-		run(k.rotateLogs)
+		if limit := resource.MustParse(c.ContainerLogMaxSize); limit.Sign() >= 0 { // Validate has checked it
+			rotator := &logs.Rotator{MaxBytes: limit.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Reopen: k.runtime.ReopenContainerLog}
+			run(func(ctx context.Context) { rotator.Run(ctx, c.ContainerLogMonitorInterval.Duration, k.running) })
+		}
 		for _, s := range k.sources() {
 			run(s)
 		}
@@ -289,6 +297,16 @@ func (k *Kubelet) list() []*worker {
 		out = append(out, w)
 	}
 	return out
+}
+
+// running are the containers that run in pods of the node.
+func (k *Kubelet) running() (containers []*cri.Container) {
+	for _, w := range k.list() {
+		if observed := w.seen(); observed != nil {
+			containers = append(containers, observed.Running()...)
+		}
+	}
+	return containers
 }
 
 func (k *Kubelet) nodeFacts() *spec.Node {

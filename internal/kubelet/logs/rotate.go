@@ -1,5 +1,5 @@
 // Package logs reads the logs of containers and keeps them from growing
-// without bound.
+// without bound. Rotator stands for upstream's container log manager.
 //
 //	0.log                     the runtime writes here
 //	0.log.20261121-070000     the one before it, as it was
@@ -20,7 +20,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The ends of the names of packed logs, and of those being packed.
@@ -37,6 +39,26 @@ type Rotator struct {
 	MaxFiles int   // kept of a log, with the one being written; at least 2
 	// Reopen makes the runtime write a container's log into a new file.
 	Reopen func(ctx context.Context, containerID string) error
+}
+
+// Run rotates the logs of the containers that running returns, once in a
+// period, until ctx ends.
+func (r *Rotator) Run(ctx context.Context, period time.Duration, running func() []*cri.Container) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, c := range running() {
+			err := supervise.Call(func() error { return r.Rotate(ctx, c.ID, c.LogPath) })
+			if err != nil {
+				supervise.Failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", c.LogPath)
+			}
+		}
+	}
 }
 
 // Rotate moves the log of a running container aside if it is too large, packs

@@ -1,4 +1,6 @@
-package kubelet
+// Package userns gives pods with a user namespace their ranges of ids on the
+// host. It stands for upstream's user namespace manager.
+package userns
 
 import (
 	"errors"
@@ -7,9 +9,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // Every pod with a user namespace has a range of ids of its own on the host.
@@ -19,16 +25,30 @@ const (
 	maxRangeFile = 64 // bytes of the file with a pod's first id
 )
 
-// userNamespace is the pod's mapping of ids, nil for a pod with the host's
-// users. It is kept in the pod's folder, so that it stays the same as long
-// as the pod lives.
-func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
+// Folders are those that pods have on the node.
+type Folders interface {
+	PodDir(uid types.UID) string
+	// Known lists the pods that have one.
+	Known() []types.UID
+}
+
+// Manager hands out ranges of ids.
+type Manager struct {
+	Files   files.FS
+	Folders Folders
+
+	mu sync.Mutex // one pod at a time looks for a range that is free
+}
+
+// Mapping is the pod's mapping of ids, nil for a pod with the host's users. It
+// is kept in the pod's folder, so that it stays the same as long as the pod
+// lives.
+func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return nil, nil
 	}
-	files := k.config.Files
-	path := filepath.Join(k.volumes.PodDir(pod.UID), "userns")
-	raw, err := files.ReadFile(path, maxRangeFile)
+	path := filepath.Join(m.Folders.PodDir(pod.UID), "userns")
+	raw, err := m.Files.ReadFile(path, maxRangeFile)
 	if err == nil {
 		first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 		if err != nil {
@@ -39,11 +59,11 @@ func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) 
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	taken := map[int]bool{}
-	for _, uid := range k.volumes.Known() {
-		if raw, err := files.ReadFile(filepath.Join(k.volumes.PodDir(uid), "userns"), maxRangeFile); err == nil {
+	for _, uid := range m.Folders.Known() {
+		if raw, err := m.Files.ReadFile(filepath.Join(m.Folders.PodDir(uid), "userns"), maxRangeFile); err == nil {
 			if first, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
 				taken[first] = true
 			}
@@ -54,10 +74,10 @@ func (k *Kubelet) userNamespace(pod *v1.Pod) (*runtimeapi.UserNamespace, error) 
 		if taken[first] {
 			continue
 		}
-		if err := files.MkdirAll(k.volumes.PodDir(pod.UID), 0o750); err != nil {
+		if err := m.Files.MkdirAll(m.Folders.PodDir(pod.UID), 0o750); err != nil {
 			return nil, err
 		}
-		if err := files.Replace(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
+		if err := m.Files.Replace(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
 			return nil, err
 		}
 		return mapping(uint32(first)), nil
