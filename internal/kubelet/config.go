@@ -20,9 +20,11 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/eviction"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -122,6 +124,9 @@ func (c *Config) Default() error {
 	if c.Machine == nil {
 		c.Machine = &node.Local{Disk: c.RootDirectory}
 	}
+	if c.Metrics == nil {
+		c.Metrics = registry.NewRegistry(nil)
+	}
 	if len(c.NodeIPs) == 0 {
 		ip, err := node.DefaultIP()
 		if err != nil {
@@ -143,7 +148,7 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	default:
 		errs = append(errs, fmt.Errorf("--authorization-mode=%s: want Webhook or AlwaysAllow", k.Authorization.Mode))
 	}
-	_, err := thresholds(k)
+	_, err := eviction.Thresholds(k)
 	errs = append(errs, err)
 	if _, err := node.Reserved(k); err != nil {
 		errs = append(errs, fmt.Errorf("--system-reserved or --kube-reserved: %w", err))
@@ -240,10 +245,32 @@ func (c *Config) enforced() func() (v1.ResourceList, error) {
 // SeccompRoot is the folder of the node's seccomp profiles.
 func (c *Config) SeccompRoot() string { return filepath.Join(c.RootDirectory, "seccomp") }
 
-func (c *Config) hostIPs() []string {
-	out := make([]string, 0, len(c.NodeIPs))
-	for _, ip := range c.NodeIPs {
-		out = append(out, ip.String())
+// hostFile reads a file of the machine's own.
+func (c *Config) hostFile(path string) ([]byte, error) {
+	return c.Files.ReadFile(path, files.MaxHostFile)
+}
+
+// facts are what the kubelet knows of its node from the start.
+func (c *Config) facts() (spec.Node, error) {
+	k := &c.Configuration
+	capacity, err := c.Machine.Capacity()
+	if err != nil {
+		return spec.Node{}, fmt.Errorf("read the machine's capacity: %w", err)
 	}
-	return out
+	reserved, err := node.Reserved(k)
+	if err != nil {
+		return spec.Node{}, err
+	}
+	facts := spec.Node{
+		Name: c.NodeName, Hostname: c.Hostname, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, PodLogsDir: k.PodLogsDir,
+		MemoryCapacity: capacity.Memory().Value(), Allocatable: node.Allocatable(capacity, reserved),
+		CFSQuota: *k.CPUCFSQuota, SeccompDefault: *k.SeccompDefault, SeccompRoot: c.SeccompRoot(), DefaultSysctls: k.DefaultPodSysctls,
+	}
+	for _, ip := range c.NodeIPs {
+		facts.IPs = append(facts.IPs, ip.String())
+	}
+	if path := *k.ResolverConfig; path != "" {
+		facts.ResolvConf, _ = c.hostFile(path)
+	}
+	return facts, nil
 }

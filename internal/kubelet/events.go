@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -13,6 +14,21 @@ import (
 // maxEventMessage bounds the message of an event, which may quote what a
 // container wrote or the command that it was to run.
 const maxEventMessage = 16 << 10
+
+// recorder records events of the kubelet and its pods once it has been started.
+type recorder struct{ record.EventRecorder }
+
+// start has events written to the API server, if there is one, until stop is
+// called.
+func (r *recorder) start(ctx context.Context, c *Config) (stop func()) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	if c.Client != nil {
+		events := c.Client.Kubernetes.CoreV1().Events("")
+		broadcaster.StartRecordingToSink(newEventSink(ctx, events, *c.Configuration.EventRecordQPS, c.Configuration.EventBurst))
+	}
+	r.EventRecorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})
+	return broadcaster.Shutdown
+}
 
 // eventSink writes events to the API server, no faster than it may. Events
 // wait their turn; the recorder drops what comes while too many wait.

@@ -149,14 +149,15 @@ func TestRestartPolicies(t *testing.T) {
 // Nobody is shown a pod as Running whose only command is over before they
 // could attach to it.
 func TestBriefCommandIsNeverShownRunning(t *testing.T) {
+	const shown = 300 * time.Millisecond // what a container must have run for
 	for _, test := range []struct {
 		policy v1.RestartPolicy
 		lasts  time.Duration
 		at     map[time.Duration]v1.PodPhase
 	}{
-		{v1.RestartPolicyNever, brief / 3, map[time.Duration]v1.PodPhase{0: v1.PodPending, brief / 2: v1.PodSucceeded}},
-		{v1.RestartPolicyNever, 3 * brief, map[time.Duration]v1.PodPhase{brief / 2: v1.PodPending, 2 * brief: v1.PodRunning, 4 * brief: v1.PodSucceeded}},
-		{v1.RestartPolicyAlways, 3 * brief, map[time.Duration]v1.PodPhase{0: v1.PodRunning}},
+		{v1.RestartPolicyNever, shown / 3, map[time.Duration]v1.PodPhase{0: v1.PodPending, shown / 2: v1.PodSucceeded}},
+		{v1.RestartPolicyNever, 3 * shown, map[time.Duration]v1.PodPhase{shown / 2: v1.PodPending, 2 * shown: v1.PodRunning, 4 * shown: v1.PodSucceeded}},
+		{v1.RestartPolicyAlways, 3 * shown, map[time.Duration]v1.PodPhase{0: v1.PodRunning}},
 	} {
 		run(t, func(t *testing.T, b *bench) {
 			b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{RunFor: test.lasts} }

@@ -140,7 +140,7 @@ func TestRestartWithoutTheVolumesSources(t *testing.T) {
 						return
 					}
 					test.mended(b)
-					b.after(maxRemount)
+					b.after(2 * time.Minute) // the longest wait between two attempts
 					path := "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~secret/v/k"
 					if raw, err := b.files.ReadFile(path, 10); string(raw) != "new" {
 						t.Errorf("the volume has %q (%v) after its secret came back", raw, err)

@@ -1,4 +1,5 @@
-// Package admit decides whether a node takes a pod that was bound to it.
+// Package admit decides whether a node takes a pod that was bound to it. It
+// stands for upstream's admit handlers (package lifecycle).
 package admit
 
 import (
@@ -14,11 +15,36 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // Rejection is why a pod is refused: what its status will say.
 type Rejection struct{ Reason, Message string }
+
+// Policy is what a node takes.
+type Policy struct {
+	AllowedSysctls []string
+	AppArmor       bool                          // the kernel enforces its profiles
+	Pressure       func() []v1.NodeConditionType // what the node is short of
+	Node           func() *v1.Node               // nil before there is one
+	Allocatable    func() v1.ResourceList
+}
+
+// Admit returns why the node refuses the pod beside those that run; nil if it
+// takes it.
+func (p *Policy) Admit(pod *v1.Pod, running []*v1.Pod) *Rejection {
+	if r := Sysctls(pod, p.AllowedSysctls); r != nil {
+		return r
+	}
+	if spec.NeedsAppArmor(pod) && !p.AppArmor {
+		return &Rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+	}
+	if r := Pressure(pod, podutil.QOSClass(pod), p.Pressure()); r != nil {
+		return r
+	}
+	return Check(pod, p.Node(), running, p.Allocatable())
+}
 
 // Check decides about a pod against the pods that the node already runs. A
 // nil node object skips the rules that need its labels and taints.
@@ -203,14 +229,10 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
 }
 
-// AppArmor refuses a pod that asks for a profile on a node whose kernel
-// enforces none. read reads a file.
-func AppArmor(read func(path string) ([]byte, error)) *Rejection {
+// AppArmorEnabled says whether the kernel enforces profiles. read reads a file.
+func AppArmorEnabled(read func(path string) ([]byte, error)) bool {
 	enabled, err := read("/sys/module/apparmor/parameters/enabled")
-	if err == nil && strings.HasPrefix(string(enabled), "Y") {
-		return nil
-	}
-	return &Rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+	return err == nil && strings.HasPrefix(string(enabled), "Y")
 }
 
 // safeSysctls are those whose effect ends at the pod.

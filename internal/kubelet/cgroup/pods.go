@@ -1,12 +1,15 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
@@ -67,6 +70,26 @@ func (p *Pods) Remove(uid types.UID) error {
 
 // Usage is what the pod uses.
 func (p *Pods) Usage(pod *v1.Pod) (Usage, error) { return p.Groups.Usage(p.path(pod)) }
+
+// classPeriod is how often the controls of the service classes are brought up
+// to date, beside each time a pod is started.
+const classPeriod = 10 * time.Second
+
+// Run keeps the controls of the service classes up to date until ctx ends.
+func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
+	ticker := time.NewTicker(classPeriod)
+	defer ticker.Stop()
+	for {
+		if err := p.ApplyClasses(running()); err != nil {
+			klog.FromContext(ctx).Error(err, "The control groups of the service classes cannot be set, will try again")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
 
 // ApplyClasses shares the node's CPU between the service classes of the pods
 // that run: burstable pods get what they requested together, best effort ones

@@ -67,7 +67,7 @@ func (c *Client) Version() string { return c.version }
 
 // Exec runs a command in a container and returns what it wrote to both of
 // its streams. A timeout of 0 is none.
-func (c *Client) Exec(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
-	stdout, stderr, err := c.runtime.ExecSync(ctx, containerID, command, timeout)
+func Exec(ctx context.Context, runtime internalapi.RuntimeService, containerID string, command []string, timeout time.Duration) ([]byte, error) {
+	stdout, stderr, err := runtime.ExecSync(ctx, containerID, command, timeout)
 	return append(stdout, stderr...), err
 }

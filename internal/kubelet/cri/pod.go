@@ -1,6 +1,7 @@
 // Package cri is the kubelet's view of the container runtime: what runs for
 // a pod, read back from the runtime's own listing, so that nothing the
-// kubelet forgets in a restart is lost.
+// kubelet forgets in a restart is lost. It stands for the read side of upstream's
+// kuberuntime manager, with its instrumented services.
 //
 //	sandbox (pause)   labels: pod's + io.kubernetes.pod.{name,namespace,uid}
 //	 └ container      labels: + io.kubernetes.container.name

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 )
 
+// MaxHostFile bounds, in bytes, the host's own files that pods get a copy of.
+const MaxHostFile = 1 << 20
+
 // FS is what the kubelet does with files. Paths are absolute; errors are those
 // of package os (errors.Is with fs.ErrNotExist and so on works).
 type FS interface {

@@ -1,4 +1,5 @@
-// Package image brings images to the node and takes unused ones away.
+// Package image pulls images to the node and removes unused ones. It stands for
+// upstream's image manager, image garbage collector and image pull manager.
 package image
 
 import (

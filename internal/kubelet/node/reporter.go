@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,13 +49,14 @@ type Config struct {
 	LeaseDuration   int32 // seconds
 	Runtime         internalapi.RuntimeService
 	Images          internalapi.ImageManagerService
-	RuntimeVersion  string
+	RuntimeVersion  func() string
 	KubeletVersion  string
 	Recorder        record.EventRecorder
-	// Pressure returns whether memory, disk and processes are short.
-	Pressure func() (memory, disk, pids bool)
-	// Changed is told of each new version of the Node object.
-	Changed func(node *v1.Node)
+	// Pressure returns the conditions of what the node is short of.
+	Pressure    func() []v1.NodeConditionType
+	Allocatable v1.ResourceList // until the Node object has it
+	// Registered is called when the Node object first says what pods may use.
+	Registered func()
 }
 
 // Reporter keeps the Node object and its Lease.
@@ -66,19 +68,19 @@ type Reporter struct {
 	runtimeDown error
 	answered    *Facts // of when the runtime answered last
 	node        *v1.Node
+	allocatable v1.ResourceList // of the newest Node object that has any
+	registered  bool            // there was one
 	podCIDR     string
 }
 
 // NewReporter returns a Reporter; Run makes it work.
-func NewReporter(c Config) *Reporter { return &Reporter{config: c, kick: make(chan struct{}, 1)} }
+func NewReporter(c Config) *Reporter {
+	return &Reporter{config: c, kick: make(chan struct{}, 1), allocatable: c.Allocatable}
+}
 
-// RuntimeDown notes that the container runtime does not answer.
-func (r *Reporter) RuntimeDown(err error) { r.setRuntime(err) }
-
-// RuntimeUp notes that it does.
-func (r *Reporter) RuntimeUp() { r.setRuntime(nil) }
-
-func (r *Reporter) setRuntime(err error) {
+// RuntimeAnswered notes whether the container runtime answers: err is why it does
+// not.
+func (r *Reporter) RuntimeAnswered(err error) {
 	r.mu.Lock()
 	changed := (r.runtimeDown == nil) != (err == nil)
 	r.runtimeDown = err
@@ -101,6 +103,13 @@ func (r *Reporter) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
+}
+
+// Allocatable is what pods may use, as the Node object has it.
+func (r *Reporter) Allocatable() v1.ResourceList {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.allocatable
 }
 
 // Run registers the node and reports until ctx ends.
@@ -242,6 +251,11 @@ func (r *Reporter) seen(ctx context.Context, node *v1.Node) {
 	}
 	r.mu.Lock()
 	r.node = node
+	first := false
+	if len(node.Status.Allocatable) > 0 {
+		first = !r.registered
+		r.allocatable, r.registered = node.Status.Allocatable, true
+	}
 	fresh := cidr != "" && cidr != r.podCIDR
 	r.podCIDR = cidr
 	r.mu.Unlock()
@@ -255,7 +269,9 @@ func (r *Reporter) seen(ctx context.Context, node *v1.Node) {
 		}
 		r.Update()
 	}
-	r.config.Changed(node)
+	if first {
+		r.config.Registered()
+	}
 }
 
 // report writes the status if it changed, or if it was last written long ago.
@@ -320,10 +336,10 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 		Hostname: r.config.Hostname, IPs: r.config.IPs, Capacity: capacity, Allocatable: Allocatable(capacity, r.config.Reserved),
 		MaxPods: r.config.MaxPods, Info: r.config.Machine.Info(), Port: r.config.Port, MaxImages: r.config.MaxImages, Now: time.Now(),
 	}
-	f.Info.ContainerRuntimeVersion, f.Info.KubeletVersion = r.config.RuntimeVersion, r.config.KubeletVersion
-	if r.config.Pressure != nil {
-		f.MemoryPressure, f.DiskPressure, f.PIDPressure = r.config.Pressure()
-	}
+	f.Info.ContainerRuntimeVersion, f.Info.KubeletVersion = r.config.RuntimeVersion(), r.config.KubeletVersion
+	pressure := r.config.Pressure()
+	f.MemoryPressure, f.DiskPressure = slices.Contains(pressure, v1.NodeMemoryPressure), slices.Contains(pressure, v1.NodeDiskPressure)
+	f.PIDPressure = slices.Contains(pressure, v1.NodePIDPressure)
 	r.mu.Lock()
 	down := r.runtimeDown
 	r.mu.Unlock()

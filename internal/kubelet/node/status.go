@@ -1,5 +1,6 @@
 // Package node shows the API server the node that a kubelet serves: the Node
-// object, its status and the Lease that says that it lives.
+// object, its status and the Lease that says that it lives. It stands for
+// upstream's node status setters and node lease controller.
 package node
 
 import (

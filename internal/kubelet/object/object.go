@@ -1,7 +1,8 @@
 // Package object gives the kubelet the config maps and secrets that its pods
 // refer to, each watched by name while some pod needs it, so that a change
 // reaches the pods at once. Trust bundles, which pods select by their signers,
-// are watched all together.
+// are watched all together. It stands for upstream's config map and secret
+// managers.
 package object
 
 import (

@@ -1,6 +1,7 @@
 // Package plan decides what has to happen for a pod: from its specification
 // and from what runs for it, to the list of containers to kill and to start.
-// It acts on nothing.
+// It acts on nothing. It stands for computePodActions of upstream's kuberuntime
+// manager.
 //
 //	pod + observed ─► KillPod?  CreateSandbox?  Kill...  Start...  Waiting...
 //

@@ -1,5 +1,6 @@
 // Package probe asks containers how they are: startup, liveness and
-// readiness, by exec, HTTP, TCP and gRPC.
+// readiness, by exec, HTTP, TCP and gRPC. It stands for upstream's probe manager
+// (package prober).
 //
 // Each probe of each running container instance has a goroutine:
 //

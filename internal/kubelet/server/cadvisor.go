@@ -4,95 +4,70 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/stats"
 )
-
-// Group is one control group as /metrics/cadvisor shows it: of a container or
-// sandbox, of a pod, of a service class, or the machine's.
-type Group struct {
-	ID                                 string // its path
-	Name                               string // the runtime's id of the container
-	Image, Container, Pod, Namespace   string
-	Usage                              cgroup.Usage
-	Started                            time.Time
-	Disk                               *uint64 // bytes in the writable layer
-	Interfaces                         []Interface
-	MemoryLimit, Shares, Quota, Period int64 // 0: none
-}
-
-// Machine is the computer that the groups are on.
-type Machine struct {
-	CPUs, MemoryBytes                         int64
-	BootID, MachineID, SystemUUID, Kernel, OS string
-}
-
-// Interface is a network interface of a pod.
-type Interface struct {
-	Name                                                string
-	ReceivedBytes, ReceiveErrors, SentBytes, SendErrors uint64
-}
 
 // series is one metric of a group: nothing where there is no value.
 type series struct {
 	name, kind, help string
-	value            func(g *Group) (float64, bool)
+	value            func(g *stats.Group) (float64, bool)
 	labels           []string
 }
 
-func always(get func(g *Group) float64) func(g *Group) (float64, bool) {
-	return func(g *Group) (float64, bool) { return get(g), true }
+func always(get func(g *stats.Group) float64) func(g *stats.Group) (float64, bool) {
+	return func(g *stats.Group) (float64, bool) { return get(g), true }
 }
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
 
 // limited are the metrics of what a container may use; only containers have them.
-func limited(get func(g *Group) int64) func(g *Group) (float64, bool) {
-	return func(g *Group) (float64, bool) { return float64(get(g)), g.Container != "" }
+func limited(get func(g *stats.Group) int64) func(g *stats.Group) (float64, bool) {
+	return func(g *stats.Group) (float64, bool) { return float64(get(g)), g.Container != "" }
 }
 
-func throttling(get func(g *Group) float64) func(g *Group) (float64, bool) {
-	return func(g *Group) (float64, bool) { return get(g), g.Quota > 0 }
+func throttling(get func(g *stats.Group) float64) func(g *stats.Group) (float64, bool) {
+	return func(g *stats.Group) (float64, bool) { return get(g), g.Quota > 0 }
 }
 
 // cadvisorSeries are the metrics by cadvisor's names.
 func cadvisorSeries() []series {
 	return []series{
-		{"container_cpu_cfs_periods_total", "counter", "Number of elapsed enforcement period intervals.", throttling(func(g *Group) float64 { return float64(g.Usage.Periods) }), nil},
-		{"container_cpu_cfs_throttled_periods_total", "counter", "Number of throttled period intervals.", throttling(func(g *Group) float64 { return float64(g.Usage.ThrottledPeriods) }), nil},
-		{"container_cpu_cfs_throttled_seconds_total", "counter", "Total time duration the container has been throttled.", throttling(func(g *Group) float64 { return seconds(g.Usage.ThrottledNanoseconds) }), nil},
-		{"container_cpu_system_seconds_total", "counter", "Cumulative system cpu time consumed in seconds.", always(func(g *Group) float64 { return seconds(g.Usage.SystemNanoseconds) }), nil},
-		{"container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", always(func(g *Group) float64 { return seconds(g.Usage.CPUNanoseconds) }), []string{"cpu", "total"}},
-		{"container_cpu_user_seconds_total", "counter", "Cumulative user cpu time consumed in seconds.", always(func(g *Group) float64 { return seconds(g.Usage.UserNanoseconds) }), nil},
-		{"container_fs_usage_bytes", "gauge", "Number of bytes that are consumed by the container on this filesystem.", func(g *Group) (float64, bool) {
+		{"container_cpu_cfs_periods_total", "counter", "Number of elapsed enforcement period intervals.", throttling(func(g *stats.Group) float64 { return float64(g.Usage.Periods) }), nil},
+		{"container_cpu_cfs_throttled_periods_total", "counter", "Number of throttled period intervals.", throttling(func(g *stats.Group) float64 { return float64(g.Usage.ThrottledPeriods) }), nil},
+		{"container_cpu_cfs_throttled_seconds_total", "counter", "Total time duration the container has been throttled.", throttling(func(g *stats.Group) float64 { return seconds(g.Usage.ThrottledNanoseconds) }), nil},
+		{"container_cpu_system_seconds_total", "counter", "Cumulative system cpu time consumed in seconds.", always(func(g *stats.Group) float64 { return seconds(g.Usage.SystemNanoseconds) }), nil},
+		{"container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", always(func(g *stats.Group) float64 { return seconds(g.Usage.CPUNanoseconds) }), []string{"cpu", "total"}},
+		{"container_cpu_user_seconds_total", "counter", "Cumulative user cpu time consumed in seconds.", always(func(g *stats.Group) float64 { return seconds(g.Usage.UserNanoseconds) }), nil},
+		{"container_fs_usage_bytes", "gauge", "Number of bytes that are consumed by the container on this filesystem.", func(g *stats.Group) (float64, bool) {
 			if g.Disk == nil {
 				return 0, false
 			}
 			return float64(*g.Disk), true
 		}, []string{"device", ""}},
-		{"container_last_seen", "gauge", "Last time a container was seen by the exporter", always(func(*Group) float64 { return float64(time.Now().Unix()) }), nil},
-		{"container_memory_cache", "gauge", "Number of bytes of page cache memory.", always(func(g *Group) float64 { return float64(g.Usage.CacheBytes) }), nil},
-		{"container_memory_failcnt", "counter", "Number of memory usage hits limits", always(func(g *Group) float64 { return float64(g.Usage.MemoryFailures) }), nil},
-		{"container_memory_mapped_file", "gauge", "Size of memory mapped files in bytes.", always(func(g *Group) float64 { return float64(g.Usage.MappedBytes) }), nil},
-		{"container_memory_max_usage_bytes", "gauge", "Maximum memory usage recorded in bytes", always(func(g *Group) float64 { return float64(g.Usage.PeakBytes) }), nil},
-		{"container_memory_rss", "gauge", "Size of RSS in bytes.", always(func(g *Group) float64 { return float64(g.Usage.RSSBytes) }), nil},
-		{"container_memory_swap", "gauge", "Container swap usage in bytes.", always(func(g *Group) float64 { return float64(g.Usage.SwapBytes) }), nil},
-		{"container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", always(func(g *Group) float64 { return float64(g.Usage.MemoryBytes) }), nil},
-		{"container_memory_working_set_bytes", "gauge", "Current working set in bytes.", always(func(g *Group) float64 { return float64(g.Usage.WorkingSetBytes) }), nil},
-		{"container_spec_cpu_period", "gauge", "CPU period of the container.", limited(func(g *Group) int64 { return g.Period }), nil},
-		{"container_spec_cpu_quota", "gauge", "CPU quota of the container.", throttling(func(g *Group) float64 { return float64(g.Quota) }), nil},
-		{"container_spec_cpu_shares", "gauge", "CPU share of the container.", limited(func(g *Group) int64 { return g.Shares }), nil},
-		{"container_spec_memory_limit_bytes", "gauge", "Memory limit for the container.", limited(func(g *Group) int64 { return g.MemoryLimit }), nil},
-		{"container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds.", func(g *Group) (float64, bool) {
+		{"container_last_seen", "gauge", "Last time a container was seen by the exporter", always(func(*stats.Group) float64 { return float64(time.Now().Unix()) }), nil},
+		{"container_memory_cache", "gauge", "Number of bytes of page cache memory.", always(func(g *stats.Group) float64 { return float64(g.Usage.CacheBytes) }), nil},
+		{"container_memory_failcnt", "counter", "Number of memory usage hits limits", always(func(g *stats.Group) float64 { return float64(g.Usage.MemoryFailures) }), nil},
+		{"container_memory_mapped_file", "gauge", "Size of memory mapped files in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.MappedBytes) }), nil},
+		{"container_memory_max_usage_bytes", "gauge", "Maximum memory usage recorded in bytes", always(func(g *stats.Group) float64 { return float64(g.Usage.PeakBytes) }), nil},
+		{"container_memory_rss", "gauge", "Size of RSS in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.RSSBytes) }), nil},
+		{"container_memory_swap", "gauge", "Container swap usage in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.SwapBytes) }), nil},
+		{"container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", always(func(g *stats.Group) float64 { return float64(g.Usage.MemoryBytes) }), nil},
+		{"container_memory_working_set_bytes", "gauge", "Current working set in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.WorkingSetBytes) }), nil},
+		{"container_spec_cpu_period", "gauge", "CPU period of the container.", limited(func(g *stats.Group) int64 { return g.Period }), nil},
+		{"container_spec_cpu_quota", "gauge", "CPU quota of the container.", throttling(func(g *stats.Group) float64 { return float64(g.Quota) }), nil},
+		{"container_spec_cpu_shares", "gauge", "CPU share of the container.", limited(func(g *stats.Group) int64 { return g.Shares }), nil},
+		{"container_spec_memory_limit_bytes", "gauge", "Memory limit for the container.", limited(func(g *stats.Group) int64 { return g.MemoryLimit }), nil},
+		{"container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds.", func(g *stats.Group) (float64, bool) {
 			return float64(g.Started.Unix()), !g.Started.IsZero()
 		}, nil},
-		{"container_threads", "gauge", "Number of threads running inside the container", always(func(g *Group) float64 { return float64(g.Usage.Processes) }), nil},
+		{"container_threads", "gauge", "Number of threads running inside the container", always(func(g *stats.Group) float64 { return float64(g.Usage.Processes) }), nil},
 	}
 }
 
 // metricsCadvisor shows what each control group uses, by the names that
 // cadvisor made known.
 func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
-	machine, groups, err := s.config.Backend.Groups(r.Context())
+	machine, groups, err := s.config.Stats.Groups(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -100,7 +75,7 @@ func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
 	var t text
 	t.add("cadvisor_version_info", "gauge", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", 1,
 		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", machine.Kernel, "osVersion", machine.OS)
-	label := func(g *Group, more ...string) []string {
+	label := func(g *stats.Group, more ...string) []string {
 		return append(append([]string{"container", g.Container}, more...), "id", g.ID, "image", g.Image)
 	}
 	for _, one := range cadvisorSeries() {
@@ -113,12 +88,12 @@ func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, one := range []struct {
 		name, help string
-		value      func(i *Interface) uint64
+		value      func(i *stats.Interface) uint64
 	}{
-		{"container_network_receive_bytes_total", "Cumulative count of bytes received", func(i *Interface) uint64 { return i.ReceivedBytes }},
-		{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", func(i *Interface) uint64 { return i.ReceiveErrors }},
-		{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", func(i *Interface) uint64 { return i.SentBytes }},
-		{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", func(i *Interface) uint64 { return i.SendErrors }},
+		{"container_network_receive_bytes_total", "Cumulative count of bytes received", func(i *stats.Interface) uint64 { return i.ReceivedBytes }},
+		{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", func(i *stats.Interface) uint64 { return i.ReceiveErrors }},
+		{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", func(i *stats.Interface) uint64 { return i.SentBytes }},
+		{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", func(i *stats.Interface) uint64 { return i.SendErrors }},
 	} {
 		for i := range groups {
 			g := &groups[i]

@@ -1,10 +1,18 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // checkpoint archives the state of a running container (KEP-2008).
@@ -22,13 +30,31 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	path, err := s.config.Backend.Checkpoint(r.Context(), pod, name, timeout)
+	path, err := s.archive(r.Context(), pod, name, timeout)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, errNotFound):
 		http.Error(w, fmt.Sprintf("container %v does not exist", name), http.StatusNotFound)
 	case err != nil:
 		http.Error(w, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", r.PathValue("namespace"), r.PathValue("pod"), name, err), http.StatusInternalServerError)
 	default:
 		writeJSON(w, map[string][]string{"items": {path}})
 	}
+}
+
+// archive writes the state of a running container to a file of root's alone and
+// returns its path. A timeout of 0 seconds is the runtime's own. The runtime
+// needs CRIU for it.
+func (s *Server) archive(ctx context.Context, pod *v1.Pod, container string, timeout int64) (string, error) {
+	if podutil.Container(&pod.Spec, container) == nil {
+		return "", errNotFound
+	}
+	id, err := s.containerID(pod, container)
+	if err != nil {
+		return "", err
+	}
+	if err := s.config.Files.MkdirAll(s.config.CheckpointDir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.config.CheckpointDir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, container, time.Now().Format(time.RFC3339)))
+	return path, s.config.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: path, Timeout: timeout})
 }

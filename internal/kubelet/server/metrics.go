@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // text collects metrics in Prometheus' text format.
@@ -54,7 +54,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		registry.MustRegister(g)
 	}
 	pods, containers := 0, map[string]int{}
-	for _, pod := range s.config.Backend.Pods() {
+	for _, pod := range s.config.Pods.Pods() {
 		if pod.Status.Phase == v1.PodRunning {
 			pods++
 		}
@@ -89,8 +89,8 @@ func bytes(p *uint64) float64 {
 	return float64(*p)
 }
 
-func (s *Server) gather(w http.ResponseWriter, r *http.Request) *stats.Summary {
-	summary, err := s.config.Backend.Summary(r.Context(), true)
+func (s *Server) gather(w http.ResponseWriter, r *http.Request) *statsapi.Summary {
+	summary, err := s.config.Stats.Summary(r.Context(), true)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return nil
@@ -151,7 +151,7 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) metricsProbes(w http.ResponseWriter, _ *http.Request) {
 	var t text
-	for c, n := range s.config.Backend.ProbeCounts() {
+	for c, n := range s.config.ProbeCounts() {
 		t.add("prober_probe_total", "counter", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", float64(n),
 			"container", c.Container, "namespace", c.Namespace, "pod", c.Pod, "probe_type", c.Probe, "result", c.Result)
 	}

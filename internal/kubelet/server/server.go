@@ -4,6 +4,8 @@
 //
 //	request ─► authenticate ─► authorize (nodes/log, nodes/stats, ...) ─► handler
 //	exec, attach, port-forward: upgraded and proxied to the runtime's streaming server
+//
+// It stands for upstream's package server.
 package server
 
 import (
@@ -13,63 +15,56 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/klog/v2"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/kubelet/stats"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// ErrNotFound says that there is no such pod or container on the node.
-var ErrNotFound = errors.New("not found")
+// errNotFound says that there is no such container in the pod.
+var errNotFound = errors.New("not found")
 
-// Backend is the kubelet that the server speaks for.
-type Backend interface {
-	// Pods are the pods of the node, with their statuses.
+// Pods are those of the node, with their statuses.
+type Pods interface {
 	Pods() []*v1.Pod
-	// Pod finds one, by its uid where that is not "".
-	Pod(namespace, name string, uid types.UID) (*v1.Pod, error)
-	// RunningPods are what the runtime has, whoever knows of it.
-	RunningPods(ctx context.Context) ([]*v1.Pod, error)
-	// ContainerID is the id of a container that runs in the pod.
-	ContainerID(pod *v1.Pod, container string) (string, error)
-	SandboxID(pod *v1.Pod) (string, error)
-	Logs(ctx context.Context, pod *v1.Pod, container string, options *v1.PodLogOptions, stdout, stderr io.Writer) error
-	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*url.URL, error)
-	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*url.URL, error)
-	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*url.URL, error)
-	RunCommand(ctx context.Context, containerID string, command []string) ([]byte, error)
-	// Checkpoint writes the state of a running container to an archive and
-	// returns its path. A timeout of 0 seconds is the runtime's own.
-	Checkpoint(ctx context.Context, pod *v1.Pod, container string, timeout int64) (path string, err error)
-	Summary(ctx context.Context, onlyCPUAndMemory bool) (*stats.Summary, error)
-	// Groups are the machine and the control groups of its pods.
-	Groups(ctx context.Context) (Machine, []Group, error)
-	ProbeCounts() map[probe.Count]int
-	// Configuration is what /configz shows.
-	Configuration() any
-	// Healthy returns an error while the kubelet does not do its work.
-	Healthy() error
+	// Pod finds one, by its uid where that is not ""; nil if there is none.
+	Pod(namespace, name string, uid types.UID) *v1.Pod
+}
+
+// Stats tells what the node and its pods use.
+type Stats interface {
+	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
+	Groups(ctx context.Context) (stats.Machine, []stats.Group, error)
 }
 
 // Config is what a Server is made from.
 type Config struct {
-	Backend        Backend
+	Pods           Pods
+	Runtime        internalapi.RuntimeService
+	Stats          Stats
+	ProbeCounts    func() map[probe.Count]int
+	Healthy        func() error // returns an error while the kubelet does not do its work
+	Configuration  kubeletconfig.KubeletConfiguration
+	Files          files.FS
+	CheckpointDir  string // of archives of containers
 	NodeName       string
 	Address        string
 	Port           int32
@@ -189,7 +184,7 @@ func (s *Server) Handler() http.Handler {
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	if err := s.config.Backend.Healthy(); err != nil {
+	if err := s.config.Healthy(); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -216,11 +211,11 @@ func podList(pods []*v1.Pod) *v1.PodList {
 }
 
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, podList(s.config.Backend.Pods()))
+	writeJSON(w, podList(s.config.Pods.Pods()))
 }
 
 func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
-	pods, err := s.config.Backend.RunningPods(r.Context())
+	pods, err := s.running(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -229,12 +224,14 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, map[string]any{"kubeletconfig": s.config.Backend.Configuration()})
+	shown := s.config.Configuration
+	shown.TypeMeta = metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"}
+	writeJSON(w, map[string]any{"kubeletconfig": &shown})
 }
 
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
-	summary, err := s.config.Backend.Summary(r.Context(), only)
+	summary, err := s.config.Stats.Summary(r.Context(), only)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -245,10 +242,9 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 // find looks up the pod that a request's path names, or answers the request.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-	pod, err := s.config.Backend.Pod(namespace, name, types.UID(r.PathValue("uid")))
-	if err != nil {
+	pod := s.config.Pods.Pod(namespace, name, types.UID(r.PathValue("uid")))
+	if pod == nil {
 		http.Error(w, fmt.Sprintf("pod %q not found", name+"_"+namespace), http.StatusNotFound)
-		return nil
 	}
 	return pod
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
@@ -55,13 +56,13 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	err = s.config.Backend.Logs(ctx, pod, r.PathValue("container"), options, stdout, stderr)
+	err = s.readLogs(ctx, pod, r.PathValue("container"), options, stdout, stderr)
 	switch {
 	case err == nil:
 		first.begin()
 	case first.begun:
 		klog.FromContext(ctx).V(2).Info("A log stream ended early", "pod", klog.KObj(pod), "err", err)
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, errNotFound):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	default:
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -154,7 +155,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (id string, ok b
 	if pod == nil {
 		return "", false
 	}
-	id, err := s.config.Backend.ContainerID(pod, r.PathValue("container"))
+	id, err := s.containerID(pod, r.PathValue("container"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return "", false
@@ -174,8 +175,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
 		return
 	}
-	location, err := s.config.Backend.Exec(r.Context(), request)
-	s.forward(w, r, location, err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
+	answer, err := s.config.Runtime.Exec(r.Context(), request)
+	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
@@ -189,8 +190,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
 		return
 	}
-	location, err := s.config.Backend.Attach(r.Context(), request)
-	s.forward(w, r, location, err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
+	answer, err := s.config.Runtime.Attach(r.Context(), request)
+	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +199,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	if pod == nil {
 		return
 	}
-	id, err := s.config.Backend.SandboxID(pod)
+	id, err := s.sandboxID(pod)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
@@ -212,13 +213,18 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		}
 		request.Port = append(request.Port, int32(port))
 	}
-	location, err := s.config.Backend.PortForward(r.Context(), request)
-	s.forward(w, r, location, err, streamproxy.Options{})
+	answer, err := s.config.Runtime.PortForward(r.Context(), request)
+	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{})
 }
 
-// forward joins the request's connection with the runtime's streaming server,
+// forward joins the request's connection with the runtime's streaming server at
+// the address that it gave,
 // which speaks SPDY: newer WebSocket protocols are translated (KEP-4006).
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, location *url.URL, err error, o streamproxy.Options) {
+func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string, err error, o streamproxy.Options) {
+	location := (*url.URL)(nil)
+	if err == nil {
+		location, err = url.Parse(address)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -250,7 +256,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "query parameter cmd names the command to run", http.StatusBadRequest)
 		return
 	}
-	output, err := s.config.Backend.RunCommand(r.Context(), id, command)
+	output, err := cri.Exec(r.Context(), s.config.Runtime, id, command, 0)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -1,7 +1,8 @@
 // Package source tells the kubelet which pods it is to run: those that the
 // API server has bound to the node, those in a folder of manifests and those
 // at a URL. The latter two are static: nobody schedules them, and the API
-// server shows a mirror of each.
+// server shows a mirror of each. It stands for upstream's pod config sources
+// (package config) and its mirror client.
 package source
 
 import (
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -48,6 +50,32 @@ type Update struct {
 	Pod     *v1.Pod
 	Removed bool
 	Ready   bool
+}
+
+// Source tells of pods.
+type Source struct {
+	Name string
+	// Run sends updates until ctx ends.
+	Run func(ctx context.Context, updates chan<- Update)
+}
+
+// All are the sources that a kubelet's configuration names. c is nil without an
+// API server.
+func All(configuration *kubeletconfig.KubeletConfiguration, c *client.Client, disk files.FS, nodeName string) (all []Source) {
+	if c != nil {
+		all = append(all, Source{APIName, func(ctx context.Context, updates chan<- Update) { API(ctx, c, nodeName, updates) }})
+	}
+	if path := configuration.StaticPodPath; path != "" {
+		all = append(all, Source{FolderName, func(ctx context.Context, updates chan<- Update) {
+			Folder(ctx, disk, path, nodeName, configuration.FileCheckFrequency.Duration, updates)
+		}})
+	}
+	if url := configuration.StaticPodURL; url != "" {
+		all = append(all, Source{URLName, func(ctx context.Context, updates chan<- Update) {
+			URL(ctx, url, configuration.StaticPodURLHeader, nodeName, configuration.HTTPCheckFrequency.Duration, updates)
+		}})
+	}
+	return all
 }
 
 // IsStatic says whether the pod comes from a manifest. Its annotations do not

@@ -1,7 +1,8 @@
 // Package spec turns a pod's specification into what the container runtime
 // is asked for: sandbox and container configurations, environment, DNS,
 // hosts file, security and resource controls. It is pure; whatever it needs
-// from the cluster comes in as values or as small lookup interfaces.
+// from the cluster comes in as values or as small lookup interfaces. It stands for
+// what generates configurations in upstream's kuberuntime manager.
 package spec
 
 import (

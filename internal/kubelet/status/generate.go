@@ -1,5 +1,5 @@
 // Package status says what a pod's status is, from what runs for it, and
-// writes it to the API server.
+// writes it to the API server. It stands for upstream's status manager.
 package status
 
 import (

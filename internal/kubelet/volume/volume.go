@@ -1,4 +1,5 @@
-// Package volume makes a pod's volumes appear on the node and go away again.
+// Package volume makes a pod's volumes appear on the node and go away again. It
+// stands for upstream's volume manager and the plugins that it calls.
 //
 //	ROOT/pods/UID/
 //	  volumes/kubernetes.io~empty-dir/NAME       a directory, or a tmpfs

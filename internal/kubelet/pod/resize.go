@@ -1,4 +1,4 @@
-package kubelet
+package pod
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 )
 
 // wanted are a container's controls by its specification.
-func (k *Kubelet) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	return spec.Resources(pod, c, k.facts.MemoryCapacity, k.facts.CFSQuota)
+func (w *worker) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	return spec.Resources(pod, c, w.config.Node.MemoryCapacity, w.config.Node.CFSQuota)
 }
 
 // differs says which of a running container's controls are not as wanted. A
@@ -35,7 +35,7 @@ func (w *worker) resizeRestarts(pod *v1.Pod, c *v1.Container, running *cri.Conta
 	if w.pending() {
 		return false
 	}
-	cpu, memory := differs(w.k.wanted(pod, c), running.Resources)
+	cpu, memory := differs(w.wanted(pod, c), running.Resources)
 	for _, policy := range c.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {
 			continue
@@ -59,12 +59,12 @@ func (w *worker) pending() bool {
 // fits checks the pod's new requests against the rest of the node.
 func (w *worker) fits(pod *v1.Pod) *v1.PodCondition {
 	var others []*v1.Pod
-	for _, other := range w.k.active() {
+	for _, other := range w.peers.Active() {
 		if other.UID != pod.UID {
 			others = append(others, other)
 		}
 	}
-	allocatable := w.k.nodeFacts().Allocatable
+	allocatable := w.config.node().Allocatable
 	if message := admit.TooBig(pod, allocatable); message != "" {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
 	}
@@ -87,7 +87,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
 		if declared == nil {
 			continue
 		}
-		want := w.k.wanted(pod, declared)
+		want := w.wanted(pod, declared)
 		if cpu, memory := differs(want, c.Resources); cpu || memory {
 			changes = append(changes, change{c, want})
 		}
@@ -101,19 +101,19 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
 		w.resizing = []v1.PodCondition{*waits}
 		return
 	}
-	if err := w.k.cgroups.Apply(pod); err != nil {
+	if err := w.config.CGroups.Apply(pod); err != nil {
 		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
-		defer func() { _ = w.k.cgroups.Apply(pod) }()
+		defer func() { _ = w.config.CGroups.Apply(pod) }()
 	}
 	for _, ch := range changes {
-		if err := w.k.runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {
+		if err := w.config.Runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {
 			w.resizing = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
 				Message: fmt.Sprintf("container %s: %v", ch.container.Name, err), ObservedGeneration: pod.Generation}}
-			w.k.recorder.Eventf(reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed for container %s: %v", ch.container.Name, err)
+			w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed for container %s: %v", ch.container.Name, err)
 			return
 		}
 		ch.container.Resources = ch.want
 	}
-	w.k.recorder.Event(reference(pod), v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
-	w.nudge()
+	w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
+	w.wake()
 }

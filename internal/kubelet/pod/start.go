@@ -1,4 +1,4 @@
-package kubelet
+package pod
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
@@ -37,7 +37,7 @@ func (e *startError) Unwrap() error { return e.err }
 
 // running is a pod whose sandbox is there and whose containers are to start.
 type running struct {
-	worker        *worker
+	*kuberuntime
 	pod           *v1.Pod
 	observed      *cri.Pod
 	node          *spec.Node
@@ -46,16 +46,18 @@ type running struct {
 	ips           []string
 	paths         map[string]string
 	userNamespace *runtimeapi.UserNamespace
+	// created is told of each container that has been created after another.
+	created func(c *v1.Container, before *cri.Container)
 }
 
 // container creates and starts one container and runs its postStart hook.
 func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi.Image) error {
-	k, pod, c := r.worker.k, r.pod, s.Container
-	ref := containerReference(pod, c.Name)
+	pod, c := r.pod, s.Container
+	ref := ContainerReference(pod, c.Name)
 	dead := r.observed.Dead(c.Name)
 	fail := func(reason string, err error) error {
 		if ctx.Err() == nil {
-			k.recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
+			r.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
 		}
 		return &startError{reason: reason, err: err}
 	}
@@ -63,24 +65,23 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	if err != nil {
 		return fail("CreateContainerConfigError", trimmed(err))
 	}
-	id, err := k.runtime.CreateContainer(ctx, r.sandboxID, config, r.config)
+	id, err := r.Runtime.CreateContainer(ctx, r.sandboxID, config, r.config)
 	if err != nil {
 		return fail("CreateContainerError", err)
 	}
-	k.recorder.Event(ref, v1.EventTypeNormal, "Created", "Container created")
+	r.Recorder.Event(ref, v1.EventTypeNormal, "Created", "Container created")
 	if dead != nil {
-		r.worker.backoff.Started(backOffKey(c), dead.FinishedAt, time.Now())
+		r.created(c, dead)
 	}
-	if err := k.runtime.StartContainer(ctx, id); err != nil {
+	if err := r.Runtime.StartContainer(ctx, id); err != nil {
 		failed := fail("RunContainerError", err)
 		failed.(*startError).quiet = true
-		r.worker.nudge()
 		return failed
 	}
-	k.recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
-	k.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
-	k.background.Go(ctx, func() {
-		supervise.Contain(ctx, "containers", func() { k.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
+	r.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
+	r.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
+	r.background.Go(ctx, func() {
+		supervise.Contain(ctx, "containers", func() { r.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	})
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -89,13 +90,13 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	if len(r.ips) > 0 {
 		target.IP = r.ips[0]
 	}
-	if err := k.hook(ctx, c.Lifecycle.PostStart, target); err != nil {
+	if err := r.hook(ctx, c.Lifecycle.PostStart, target); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		k.recorder.Eventf(ref, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		r.Recorder.Eventf(ref, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		started := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
-		if killErr := k.killContainer(ctx, pod, started, gracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
+		if killErr := r.killContainer(ctx, pod, started, target.IP, GracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
 			err = errors.Join(err, killErr)
 		}
 		return &startError{reason: "PostStartHookError", err: err, quiet: true}
@@ -113,7 +114,7 @@ func trimmed(err error) error {
 
 // configure is the container's configuration for the runtime.
 func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
-	k, pod, c := r.worker.k, r.pod, s.Container
+	pod, c := r.pod, s.Container
 	in := &spec.Instance{RestartCount: s.RestartCount, Round: r.observed.Round, Image: found.GetId(), ImageUser: found.GetUsername(), UserNamespace: r.userNamespace}
 	if in.Image == "" {
 		in.Image = c.Image
@@ -124,23 +125,18 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if err := spec.VerifyNonRoot(pod, c, in.ImageUID, in.ImageUser); err != nil {
 		return nil, err
 	}
-	env := &spec.Env{PodIPs: r.ips, HostIPs: k.facts.IPs, Allocatable: r.node.Allocatable, File: r.envFile}
-	if k.objects != nil {
-		env.Objects = k.objects
-		if !cache.WaitForCacheSync(ctx.Done(), k.servicesOK) {
-			return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
-		}
-		services, err := k.services.List(labels.Everything())
-		if err != nil {
+	env := &spec.Env{PodIPs: r.ips, HostIPs: r.node.IPs, Allocatable: r.node.Allocatable, File: r.envFile}
+	var err error
+	if r.API != nil {
+		env.Objects = r.API.Objects
+		if env.Services, err = r.API.Services(ctx); err != nil {
 			return nil, err
 		}
-		env.Services = services
 	}
-	var err error
 	if in.Env, err = env.Environment(ctx, pod, c); err != nil {
 		return nil, err
 	}
-	if in.Mounts, err = k.volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
+	if in.Mounts, err = r.Volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
 		return nil, err
 	}
 	extra, err := r.ownMounts(c)
@@ -171,10 +167,9 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 
 // ownMounts are the kubelet's own: /etc/hosts and the termination message.
 func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
-	k, pod := r.worker.k, r.pod
-	host := k.config.Files
+	pod, host := r.pod, r.Files
 	var out []*runtimeapi.Mount
-	dir := k.volumes.PodDir(pod.UID)
+	dir := r.Volumes.PodDir(pod.UID)
 	mounted := func(path string) bool {
 		for _, m := range c.VolumeMounts {
 			if filepath.Clean(m.MountPath) == path {
@@ -184,7 +179,7 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 		return false
 	}
 	if !mounted("/etc/hosts") && (len(r.ips) > 0 || pod.Spec.HostNetwork) {
-		hostFile, _ := host.ReadFile("/etc/hosts", maxHostFile)
+		hostFile, _ := host.ReadFile("/etc/hosts", files.MaxHostFile)
 		content, err := spec.HostsFile(pod, r.ips, r.node.ClusterDomain, hostFile)
 		if err != nil {
 			return nil, err
@@ -229,7 +224,7 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	if !filepath.IsLocal(path) {
 		return "", false, fmt.Errorf("path %s leaves the volume", path)
 	}
-	raw, err := r.worker.k.config.Files.ReadBeneath(root, path, maxEnvFile)
+	raw, err := r.Files.ReadBeneath(root, path, maxEnvFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
@@ -239,9 +234,69 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	return spec.FromEnvFile(raw, key)
 }
 
+// createSandbox makes the pod's cgroup and sandbox and returns its id and addresses.
+func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, running []*v1.Pod) (id string, ips []string, err error) {
+	fail := func(err error) (string, []string, error) {
+		if ctx.Err() == nil {
+			k.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		}
+		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
+	}
+	if err := k.CGroups.ApplyClasses(running); err != nil {
+		return fail(err)
+	}
+	if err := k.CGroups.Apply(pod); err != nil {
+		k.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
+		return "", nil, err
+	}
+	if err := k.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
+		return fail(err)
+	}
+	handler, err := k.runtimeHandler(ctx, pod, observed)
+	if err != nil {
+		return fail(err)
+	}
+	// A sandbox that is being made is not abandoned half way: the runtime
+	// would keep its network.
+	began := time.Now()
+	id, err = k.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
+	if err != nil {
+		return fail(err)
+	}
+	response, err := k.Runtime.PodSandboxStatus(ctx, id, false)
+	if err != nil {
+		return fail(err)
+	}
+	k.metrics.startedPods.Inc()
+	klog.FromContext(ctx).V(3).Info("Created sandbox", "sandbox", id, "took", time.Since(began))
+	if ip := response.GetStatus().GetNetwork().GetIp(); ip != "" {
+		ips = append(ips, ip)
+		for _, more := range response.GetStatus().GetNetwork().GetAdditionalIps() {
+			ips = append(ips, more.GetIp())
+		}
+	}
+	if pod.Spec.HostNetwork {
+		ips = k.Node.IPs
+	}
+	return id, ips, nil
+}
+
+// runtimeHandler is the handler of the pod's RuntimeClass. The class of a pod
+// and the handler of a class never change: the pod's last sandbox knows it,
+// also while the API server is away.
+func (k *kuberuntime) runtimeHandler(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" || k.API == nil {
+		return "", nil
+	}
+	if len(observed.Sandboxes) > 0 && observed.Sandboxes[0].Handler != "" {
+		return observed.Sandboxes[0].Handler, nil
+	}
+	return k.API.RuntimeHandler(ctx, *pod.Spec.RuntimeClassName)
+}
+
 // removeOlder removes what is left of earlier instances of a container but
 // the newest dead one, whose status and log stay readable.
-func (k *Kubelet) removeOlder(ctx context.Context, observed *cri.Pod, name, current string) {
+func (k *kuberuntime) removeOlder(ctx context.Context, observed *cri.Pod, name, current string) {
 	kept := false
 	for _, c := range observed.Containers {
 		if c.Name != name || c.ID == current || c.State == cri.Running {
@@ -251,7 +306,7 @@ func (k *Kubelet) removeOlder(ctx context.Context, observed *cri.Pod, name, curr
 			kept = true
 			continue
 		}
-		if err := k.runtime.RemoveContainer(ctx, c.ID); err == nil && c.LogPath != "" {
+		if err := k.Runtime.RemoveContainer(ctx, c.ID); err == nil && c.LogPath != "" {
 			_ = logs.Remove(c.LogPath)
 		}
 	}

@@ -1,6 +1,10 @@
-// Package evict decides when a node is short of memory, disk or processes and
-// which pod has to go first.
-package evict
+// Package eviction decides when a node is short of memory, disk or processes and
+// which pod has to go first, and evicts it. It stands for upstream's eviction
+// manager.
+//
+//	machine ─► thresholds ─► State ─► conditions of the node
+//	                           └────► FreeImages, or Rank ─► Evict
+package eviction
 
 import (
 	"fmt"

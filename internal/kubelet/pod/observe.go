@@ -1,4 +1,4 @@
-package kubelet
+package pod
 
 import (
 	"bytes"
@@ -17,14 +17,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
-	"github.com/coracle-io/coracle/internal/kubelet/status"
 	podutil "github.com/coracle-io/coracle/internal/pod"
-)
-
-const (
-	livenessProbe  = probe.Liveness
-	readinessProbe = probe.Readiness
-	startupProbe   = probe.Startup
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The bounds of a termination message, and of one taken from the log.
@@ -37,17 +31,17 @@ const (
 	maxLogTail = 32 << 10
 )
 
-// reference names a pod in events.
-func reference(pod *v1.Pod) *v1.ObjectReference {
+// Reference names a pod in events.
+func Reference(pod *v1.Pod) *v1.ObjectReference {
 	ref := &v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
 	return ref
 }
 
-// containerReference names one container of a pod in events.
-func containerReference(pod *v1.Pod, container string) *v1.ObjectReference {
-	ref := reference(pod)
+// ContainerReference names one container of a pod in events.
+func ContainerReference(pod *v1.Pod, container string) *v1.ObjectReference {
+	ref := Reference(pod)
 	list := "containers"
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == container {
@@ -63,10 +57,19 @@ func containerReference(pod *v1.Pod, container string) *v1.ObjectReference {
 	return ref
 }
 
+// kuberuntime carries out on the container runtime what workers decide:
+// upstream's kuberuntime manager.
+type kuberuntime struct {
+	*Config
+	metrics    *metrics
+	started    time.Time           // when this kubelet began
+	background supervise.WaitGroup // clean-up beside the workers
+}
+
 // observe asks the runtime about the pod and reads the termination messages
 // of its ended containers.
-func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
-	observed, err := cri.Observe(ctx, k.runtime, pod.UID)
+func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
+	observed, err := cri.Observe(ctx, k.Runtime, pod.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +87,7 @@ func (k *Kubelet) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
 
 // readMessage adds to what the runtime says about a container's end what the
 // container wrote itself.
-func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
+func (k *kuberuntime) readMessage(pod *v1.Pod, c *cri.Container) {
 	declared := podutil.Container(&pod.Spec, c.Name)
 	if declared == nil {
 		return
@@ -92,7 +95,7 @@ func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
 	message := k.writtenMessage(pod, c, declared.TerminationMessagePath)
 	if message == "" && declared.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
 		root, rest := logs.Split(c.LogPath)
-		if raw, err := k.config.Files.TailBeneath(root, rest, maxLogTail); err == nil {
+		if raw, err := k.Files.TailBeneath(root, rest, maxLogTail); err == nil {
 			message = lastLines(logs.Text(raw))
 		}
 	}
@@ -108,8 +111,8 @@ func (k *Kubelet) readMessage(pod *v1.Pod, c *cri.Container) {
 // writtenMessage is the end of the termination message. The file is the
 // container's, or what a volume has in its place: it counts only if it is
 // a regular file in the pod's own folder.
-func (k *Kubelet) writtenMessage(pod *v1.Pod, c *cri.Container, path string) string {
-	dir := k.volumes.PodDir(pod.UID)
+func (k *kuberuntime) writtenMessage(pod *v1.Pod, c *cri.Container, path string) string {
+	dir := k.Volumes.PodDir(pod.UID)
 	for _, m := range c.Mounts {
 		if path == "" || m.GetContainerPath() != path {
 			continue
@@ -118,7 +121,7 @@ func (k *Kubelet) writtenMessage(pod *v1.Pod, c *cri.Container, path string) str
 		if !ok {
 			return ""
 		}
-		raw, err := k.config.Files.TailBeneath(dir, rest, maxMessage)
+		raw, err := k.Files.TailBeneath(dir, rest, maxMessage)
 		switch {
 		case err == nil:
 			return string(raw)
@@ -141,13 +144,13 @@ func lastLines(text []byte) string {
 	return string(out[max(len(out)-maxLogMessage, 0):])
 }
 
-func (w *worker) result(containerID string, kind probe.Kind) plan.Result {
-	return w.k.prober.Result(w.uid, containerID, kind)
+func (w *worker) probeResult(containerID string, kind probe.Kind) plan.Result {
+	return w.config.Probes.Result(w.uid, containerID, kind)
 }
 
-// probes makes the prober probe the containers that run now.
-func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
-	ip := w.podIP(pod, observed)
+// probe has the containers probed that run now.
+func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
+	ip := podIP(pod, observed, w.config.Node.IPs)
 	if ip == "" {
 		return
 	}
@@ -159,7 +162,7 @@ func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
 		}
 	}
 	previous := w.previous(pod)
-	w.k.prober.Sync(pod, ip, running, func(name string) (started, ready bool) {
+	w.config.Probes.Sync(pod, ip, running, func(name string) (started, ready bool) {
 		for _, list := range [][]v1.ContainerStatus{previous.ContainerStatuses, previous.InitContainerStatuses} {
 			for i := range list {
 				if list[i].Name == name && w.adopted(observed, &list[i]) {
@@ -175,82 +178,17 @@ func (w *worker) probes(pod *v1.Pod, observed *cri.Pod) {
 // one started and that still is there.
 func (w *worker) adopted(observed *cri.Pod, st *v1.ContainerStatus) bool {
 	return slices.ContainsFunc(observed.Containers, func(c *cri.Container) bool {
-		return c.Name == st.Name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.k.started)
+		return c.Name == st.Name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.runtime.started)
 	})
 }
 
-func (w *worker) podIP(pod *v1.Pod, observed *cri.Pod) string {
+// podIP is the address at which the pod is reached, "" if it has none.
+func podIP(pod *v1.Pod, observed *cri.Pod, hostIPs []string) string {
 	if pod.Spec.HostNetwork {
-		return w.k.facts.IPs[0]
+		return hostIPs[0]
 	}
-	if s := observed.ReadySandbox(); s != nil && len(s.IPs) > 0 {
-		return s.IPs[0]
+	if all := ips(observed); len(all) > 0 {
+		return all[0]
 	}
 	return ""
-}
-
-// shown is the object whose status the API server keeps for the pod: its
-// mirror for a static pod. Nil if there is none.
-func (w *worker) shown(pod *v1.Pod) *v1.Pod {
-	if w.orphan || w.k.writer == nil {
-		return nil
-	}
-	if w.static {
-		return w.k.mirrorOf(pod)
-	}
-	return pod
-}
-
-// previous is the last status known of the pod.
-func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
-	shown := w.shown(pod)
-	if shown == nil {
-		return pod.Status
-	}
-	if last, ok := w.k.writer.Last(shown.UID); ok {
-		return status.WithForeign(last, shown.Status)
-	}
-	return shown.Status
-}
-
-// report works out the pod's status and has it written, unless showRunning
-// wants to wait.
-func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
-	w.mu.Lock()
-	failed, target, removed := w.failed, w.target, w.removed
-	w.mu.Unlock()
-	if !ended {
-		failed = nil
-	}
-	conditions := append([]v1.PodCondition{}, w.resizing...)
-	if target != nil {
-		conditions = append(conditions, *target)
-	}
-	now, previous := time.Now(), w.previous(pod)
-	st := status.Generate(status.Input{
-		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.k.facts.IPs, Runtime: w.k.runtimeName,
-		Waiting: w.waiting, Failed: failed, Rejected: w.rejected, Ended: ended, Conditions: conditions,
-		Ready: func(c *v1.Container, running *cri.Container) bool {
-			return c.ReadinessProbe == nil || w.result(running.ID, readinessProbe) == plan.Success
-		},
-		Started: func(c *v1.Container, running *cri.Container) bool {
-			return c.StartupProbe == nil || w.result(running.ID, startupProbe) == plan.Success
-		},
-	})
-	if w.static {
-		w.mu.Lock()
-		w.pod.Status = st
-		w.mu.Unlock()
-	}
-	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); !w.showFrom.IsZero() {
-		return st
-	}
-	if before := w.previous(pod); before.Phase != v1.PodRunning && st.Phase == v1.PodRunning && st.StartTime != nil {
-		w.k.metrics.podStart.Observe(time.Since(st.StartTime.Time).Seconds())
-	}
-	if shown := w.shown(pod); shown != nil && !removed {
-		remove := ended && pod.DeletionTimestamp != nil && !w.static
-		w.k.writer.Set(ctx, shown, st, remove)
-	}
-	return st
 }

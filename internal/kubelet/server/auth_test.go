@@ -1,4 +1,4 @@
-package kubelet
+package server
 
 import (
 	"testing"
@@ -11,9 +11,7 @@ func TestWithoutAPIServerNobodyIsAuthorized(t *testing.T) {
 	for mode, want := range map[kubeletconfig.KubeletAuthorizationMode]bool{
 		kubeletconfig.KubeletAuthorizationModeWebhook: false, kubeletconfig.KubeletAuthorizationModeAlwaysAllow: true, "": false, "Never": false,
 	} {
-		k := &Kubelet{}
-		k.config.Configuration.Authorization.Mode = mode
-		if authorizer, err := k.authorizer(); (err == nil) != want {
+		if authorizer, err := authorize(&kubeletconfig.KubeletAuthorization{Mode: mode}, nil); (err == nil) != want {
 			t.Errorf("mode %q: %v, %v", mode, authorizer, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package kubelet
+package pod
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
@@ -54,11 +55,11 @@ func TestTerminationMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			k := &Kubelet{config: Config{Files: files.OS{}}, volumes: &volume.Volumes{Root: dir}}
-			pod := pod("web", func(p *v1.Pod) {
-				p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
-			})
-			message := filepath.Join(k.volumes.PodDir(pod.UID), "containers/main/1234")
+			k := &kuberuntime{Config: &Config{Files: files.OS{}, Volumes: &volume.Volumes{Root: dir}}}
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}}
+			pod.Spec.Containers = []v1.Container{{
+				Name: "main", TerminationMessagePath: path, TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}
+			message := filepath.Join(k.Volumes.PodDir(pod.UID), "containers/main/1234")
 			log := filepath.Join(dir, "logs/default_web_uid/main/0.log")
 			for _, path := range []string{message, log} {
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -121,7 +122,7 @@ func TestEnvironmentFileOfAPod(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &running{worker: &worker{k: &Kubelet{config: Config{Files: files.OS{}}}}, paths: map[string]string{"vol": root}}
+	r := &running{kuberuntime: &kuberuntime{Config: &Config{Files: files.OS{}}}, paths: map[string]string{"vol": root}}
 	for path, want := range map[string]string{
 		"env": "the value true", "inner": "the value true", "missing": " false",
 		"out": "error", "up": "error", "zero": "error", "pipe": "error", "long": "error", "hole": "error", "../host": "error", "/etc/passwd": "error",

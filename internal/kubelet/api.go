@@ -1,0 +1,39 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/client"
+)
+
+// services returns a function that lists the Services of the cluster once they
+// have been read.
+func services(c *client.Client) func(ctx context.Context) ([]*v1.Service, error) {
+	all := c.Informers.Core().V1().Services()
+	lister, synced := all.Lister(), all.Informer().HasSynced
+	return func(ctx context.Context) ([]*v1.Service, error) {
+		if !cache.WaitForCacheSync(ctx.Done(), synced) {
+			return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
+		}
+		return lister.List(labels.Everything())
+	}
+}
+
+// runtimeHandler returns a function that reads the handler of a RuntimeClass.
+func runtimeHandler(c kubernetes.Interface) func(ctx context.Context, class string) (string, error) {
+	return func(ctx context.Context, name string) (string, error) {
+		class, err := c.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("failed to get runtime class %q: %w", name, err)
+		}
+		return class.Handler, nil
+	}
+}

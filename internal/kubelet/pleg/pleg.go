@@ -1,0 +1,161 @@
+// Package pleg finds out what changes in the container runtime and wakes the
+// pods that it concerns. It stands for upstream's pod lifecycle event generator,
+// both the evented and the generic one.
+package pleg
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// How often the runtime is listed while its events flow, and while they do not.
+const (
+	slowRelist = 10 * time.Second
+	fastRelist = time.Second
+)
+
+// Pods are told what changes.
+type Pods interface {
+	Has(uid types.UID) bool
+	Wake(uid types.UID)
+	// Orphan is told of pods in the runtime that are not among the pods.
+	Orphan(s *cri.Summary)
+}
+
+// Generator watches a runtime.
+type Generator struct {
+	runtime  internalapi.RuntimeService
+	pods     Pods
+	answered func(err error)
+
+	duration, interval prometheus.Histogram // of listings
+}
+
+// New returns a generator for the pods. answered is told of each listing, with
+// the error of one that failed.
+func New(runtime internalapi.RuntimeService, pods Pods, answered func(err error), r prometheus.Registerer) *Generator {
+	g := &Generator{
+		runtime: runtime, pods: pods, answered: answered,
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Help: "[ALPHA] Duration in seconds for relisting pods in PLEG.", Buckets: prometheus.DefBuckets}),
+		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Help: "[ALPHA] Interval in seconds between relisting in PLEG.", Buckets: prometheus.DefBuckets}),
+	}
+	r.MustRegister(g.duration, g.interval)
+	return g
+}
+
+// Run follows the runtime's events until ctx ends. A listing now and then finds
+// what no event told.
+func (g *Generator) Run(ctx context.Context) {
+	events := make(chan *runtimeapi.ContainerEventResponse, 64)
+	connected := make(chan bool, 1)
+	done := make(chan struct{})
+	supervise.Go(ctx, func() {
+		defer close(done)
+		g.follow(ctx, events, connected)
+	})
+	var last map[types.UID]*cri.Summary
+	period := time.Duration(0)
+	var listed time.Time
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for {
+				select {
+				case <-events:
+				case <-done:
+					return
+				}
+			}
+		case ok := <-connected:
+			period = slowRelist
+			if !ok {
+				period = fastRelist
+			}
+			timer.Reset(0)
+		case e := <-events:
+			if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
+				g.pods.Wake(types.UID(uid))
+			} else {
+				timer.Reset(0)
+			}
+		case <-timer.C:
+			began := time.Now()
+			if !listed.IsZero() {
+				g.interval.Observe(began.Sub(listed).Seconds())
+			}
+			listed = began
+			last = g.relist(ctx, last)
+			timer.Reset(max(period, fastRelist))
+		}
+	}
+}
+
+// follow passes on the runtime's events, and whether they flow.
+func (g *Generator) follow(ctx context.Context, events chan *runtimeapi.ContainerEventResponse, connected chan bool) {
+	for ctx.Err() == nil {
+		err := supervise.Call(func() error {
+			return g.runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { replace(connected, true) })
+		})
+		replace(connected, false)
+		if ctx.Err() == nil {
+			supervise.Failed(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
+			timer := time.NewTimer(fastRelist)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// replace makes value the only one in the channel.
+func replace(c chan bool, value bool) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- value
+}
+
+// relist lists the runtime's pods and wakes those that differ from the last
+// listing. It returns the newest listing there is.
+func (g *Generator) relist(ctx context.Context, last map[types.UID]*cri.Summary) map[types.UID]*cri.Summary {
+	began := time.Now()
+	var now map[types.UID]*cri.Summary
+	err := supervise.Call(func() (err error) {
+		now, err = cri.List(ctx, g.runtime)
+		return err
+	})
+	g.duration.Observe(time.Since(began).Seconds())
+	g.answered(err)
+	if err != nil {
+		supervise.Failed(ctx, "listings", err, "Listing the runtime's containers failed")
+		return last
+	}
+	for uid, s := range now {
+		before := last[uid]
+		if !g.pods.Has(uid) {
+			g.pods.Orphan(s)
+		} else if before == nil || !maps.Equal(before.States, s.States) {
+			g.pods.Wake(uid)
+		}
+	}
+	for uid := range last {
+		if now[uid] == nil {
+			g.pods.Wake(uid)
+		}
+	}
+	return now
+}

@@ -1,0 +1,260 @@
+// Package pod runs the pods of a node, each by a worker of its own. It stands
+// for upstream's pod workers, with the parts of its sync loop and of its
+// kuberuntime manager that a pod's life is made of.
+//
+//	sources ──────────┐                       ┌─ container events (pleg)
+//	pods without one ─┴─► sync loop ─► worker ◄┼─ probe results (probe)
+//	                                     │    └─ changed config maps and secrets (object)
+//	                                     ▼
+//	       observe ─► plan ─► kill, mount, pull, start ─► status ─► API server
+//
+// A worker keeps nothing that cannot be read back from the runtime, so that
+// a kubelet that is killed adopts its running containers when it comes back.
+//
+// The sync loop starts workers and passes on what it is told. It does no I/O:
+// a runtime, a disk or an API server that hangs stops the workers that wait for
+// it and no other.
+package pod
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/kubelet/admit"
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/source"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// Workers are the workers of a node's pods. Its methods may be called from any
+// goroutine.
+type Workers struct {
+	config  Config
+	metrics *metrics
+	runtime *kuberuntime
+	updates chan source.Update // from the sources to the loop
+	orphans chan *cri.Summary  // pods that are on the node and that have no worker
+
+	mu      sync.Mutex // guards what follows
+	workers map[types.UID]*worker
+	mirrors map[string]*v1.Pod // by namespace/name
+	ready   bool               // every source has told all it knows
+}
+
+// New returns the workers of a node without pods.
+func New(c Config) *Workers {
+	m := newMetrics(c.Metrics)
+	ws := &Workers{
+		config: c, metrics: m,
+		updates: make(chan source.Update, 64), orphans: make(chan *cri.Summary, 64),
+		workers: make(map[types.UID]*worker), mirrors: make(map[string]*v1.Pod),
+	}
+	ws.runtime = &kuberuntime{Config: &ws.config, metrics: m}
+	return ws
+}
+
+// Run is the sync loop: the one place where workers are started. It returns
+// once ctx has ended and all workers have.
+func (ws *Workers) Run(ctx context.Context) {
+	ws.runtime.started = time.Now()
+	var running supervise.WaitGroup
+	defer ws.runtime.background.Wait()
+	defer running.Wait()
+	ended := make(chan types.UID)
+	start := func(w *worker) {
+		ws.mu.Lock()
+		ws.workers[w.uid] = w
+		ws.mu.Unlock()
+		running.Go(ctx, func() {
+			w.run(ctx)
+			select {
+			case ended <- w.uid:
+			case <-ctx.Done():
+			}
+		})
+	}
+	resync := time.NewTicker(ws.config.SyncFrequency)
+	defer resync.Stop()
+	waiting := make(map[string]bool) // sources that have not told all their pods yet
+	for _, name := range ws.config.Sources {
+		waiting[name] = true
+	}
+	for {
+		ws.setReady(len(waiting) == 0)
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-ws.updates:
+			if u.Ready {
+				delete(waiting, u.Source)
+				continue
+			}
+			supervise.Contain(ctx, "updates", func() { ws.update(ctx, &u, start) })
+		case uid := <-ended:
+			if again := ws.delete(uid); again != nil {
+				supervise.Contain(ctx, "updates", func() { ws.update(ctx, again, start) })
+			}
+		case s := <-ws.orphans:
+			// A pod that no source knows is ended as if it had been deleted.
+			if len(waiting) == 0 && !ws.Has(s.UID) {
+				klog.FromContext(ctx).Info("Ending a pod that no source knows", "pod", klog.KRef(s.Namespace, s.Name), "podUID", s.UID)
+				w := ws.newWorker(cri.RestoredPod(&cri.Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}))
+				w.orphan = true
+				w.remove()
+				start(w)
+			}
+		case <-resync.C:
+			ws.WakeAll()
+		}
+	}
+}
+
+// update takes one change from a source.
+func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*worker)) {
+	if u.IsMirror() {
+		ws.updateMirror(u)
+		return
+	}
+	pod, api := u.Pod, ws.config.API
+	w := ws.get(pod.UID)
+	if u.Removed {
+		if api != nil {
+			api.Status.Forget(pod.UID)
+		}
+		if w != nil {
+			w.again = nil
+			w.remove()
+		}
+		return
+	}
+	if api != nil && !u.IsStatic() {
+		api.Status.Known(pod)
+	}
+	switch {
+	case w == nil:
+		klog.FromContext(ctx).V(2).Info("Got pod", "pod", klog.KObj(pod), "podUID", pod.UID, "source", u.Source)
+		w = ws.newWorker(pod)
+		if u.IsStatic() {
+			ws.follow(w)
+		} else {
+			ws.admit(w)
+		}
+		start(w)
+	case w.request().removed:
+		w.again = u
+	default:
+		w.update(pod)
+	}
+}
+
+// follow makes the worker of a static pod wait for the one before it: a changed
+// manifest is a new pod, which may need the ports and the mirror of the old.
+func (ws *Workers) follow(w *worker) {
+	w.static = true
+	if before := ws.static(mirrorName(w.current())); before != nil {
+		w.after = before.done
+	}
+}
+
+// admit decides whether the node takes a pod of the API server's that is new to
+// this kubelet.
+func (ws *Workers) admit(w *worker) {
+	pod := w.current()
+	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil {
+		if r := ws.config.Admit(pod, ws.Active()); r != nil {
+			w.reject(status.Cause{Reason: r.Reason, Message: status.RejectedPrefix + r.Message})
+			ws.config.Recorder.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
+		}
+		for _, port := range admit.ReservedPorts(pod, ws.config.ReservedPorts) {
+			ws.config.Recorder.Eventf(pod, v1.EventTypeWarning, "HostPortConflict", "The cluster itself serves on port %d of the node: connections to it do not reach this pod; choose another hostPort", port)
+		}
+	}
+	if status.WasRejected(pod) {
+		w.reject(status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message})
+	}
+}
+
+// updateMirror keeps what is known of the API server's image of a static pod.
+func (ws *Workers) updateMirror(u *source.Update) {
+	pod, name := u.Pod, mirrorName(u.Pod)
+	ws.mu.Lock()
+	if known := ws.mirrors[name]; !u.Removed {
+		ws.mirrors[name] = pod
+	} else if known != nil && known.UID == pod.UID {
+		delete(ws.mirrors, name)
+	}
+	ws.mu.Unlock()
+	if u.Removed {
+		ws.config.API.Status.Forget(pod.UID)
+	} else {
+		ws.config.API.Status.Known(pod)
+	}
+	if w := ws.static(name); w != nil {
+		w.wake()
+	}
+}
+
+func mirrorName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// static returns the worker of the static pod of that name: of a changed pod
+// the one that all others must end before.
+func (ws *Workers) static(name string) *worker {
+	var same []*worker
+	awaited := map[chan struct{}]bool{}
+	for _, w := range ws.list() {
+		if w.static && mirrorName(w.current()) == name {
+			same = append(same, w)
+			awaited[w.after] = true
+		}
+	}
+	for _, w := range same {
+		if !awaited[w.done] {
+			return w
+		}
+	}
+	return nil
+}
+
+func (ws *Workers) mirrorOf(pod *v1.Pod) *v1.Pod {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.mirrors[mirrorName(pod)]
+}
+
+// delete takes away a worker that has ended, and returns the update that has
+// come for its pod since the pod was removed, if any.
+func (ws *Workers) delete(uid types.UID) *source.Update {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.workers[uid]
+	delete(ws.workers, uid)
+	return w.again
+}
+
+func (ws *Workers) setReady(ready bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.ready = ready
+}
+
+func (ws *Workers) get(uid types.UID) *worker {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.workers[uid]
+}
+
+func (ws *Workers) list() []*worker {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	out := make([]*worker, 0, len(ws.workers))
+	for _, w := range ws.workers {
+		out = append(out, w)
+	}
+	return out
+}
