@@ -23,12 +23,15 @@ func TestFilesHoldOneConcept(t *testing.T) {
 	}
 }
 
-const mostMethods = 40
+const (
+	mostMethods = 40
+	mostFields  = 25
+)
 
 func TestReceiversFitAHead(t *testing.T) {
 	methods := map[string]int{}
 	for file := range goFiles(t) {
-		if !strings.HasPrefix(file, "internal/apiserver/") || strings.HasSuffix(file, "_test.go") {
+		if !below(file, "internal/apiserver/", "internal/kubelet/") || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
@@ -46,6 +49,31 @@ func TestReceiversFitAHead(t *testing.T) {
 			t.Errorf("%s has %d methods, more than %d: a type spread over many files is one large room, split it", name, n, mostMethods)
 		}
 	}
+}
+
+func TestStructsFitAHead(t *testing.T) {
+	for file := range goFiles(t) {
+		if !below(file, "internal/kubelet/") || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if s, ok := spec.Type.(*ast.StructType); ok && s.Fields.NumFields() > mostFields {
+					t.Errorf("%s: %s has %d fields, more than %d: what belongs together is a struct of its own", file, spec.Name, s.Fields.NumFields(), mostFields)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// below says whether a file is in one of the folders.
+func below(file string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(file, folder) })
 }
 
 // receiver is the name of a method's type.
