@@ -57,9 +57,9 @@ type Kubelet struct {
 	sources  []source.Source
 	pods     *pods.Workers
 	pleg     *pleg.Generator
-	probes   *probe.Prober
+	probes   *probe.Manager
 	images   *image.Manager
-	volumes  *volume.Volumes
+	volumes  *volume.Manager
 	cgroups  *cgroup.Pods
 	logs     *logs.Rotator // nil: logs grow without bound
 	eviction *eviction.Manager
@@ -68,7 +68,7 @@ type Kubelet struct {
 
 	// Nil without an API server.
 	objects *object.Store
-	status  *status.Writer
+	status  *status.Manager
 	mirrors *source.Mirror
 }
 
@@ -85,7 +85,7 @@ func New(config Config) (*Kubelet, error) {
 	k := &Kubelet{
 		config: config, recorder: &recorder{}, sources: source.All(c, config.Client, config.Files, config.NodeName),
 		runtime: cri.NewClient(config.Runtime, config.Images, config.Metrics),
-		volumes: &volume.Volumes{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter},
+		volumes: &volume.Manager{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter},
 		cgroups: &cgroup.Pods{
 			Groups: config.Groups, Root: c.CgroupRoot, PerQOS: *c.CgroupsPerQOS, PIDsLimit: *c.PodPidsLimit, CFSQuota: *c.CPUCFSQuota,
 			Allocatable: config.enforced(),
@@ -144,7 +144,7 @@ func (k *Kubelet) newPods(facts spec.Node, handlers *probe.Runner) *pods.Workers
 		k.objects = object.New(client, watch, func(uid types.UID) { k.pods.Refresh(uid) })
 		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
 		k.volumes.Tokens = &volume.TokenCache{Client: client.Kubernetes}
-		k.status = status.NewWriter(client.Kubernetes, func(uid types.UID) { k.pods.Removed(uid) })
+		k.status = status.NewManager(client.Kubernetes, func(uid types.UID) { k.pods.Removed(uid) })
 		k.mirrors = &source.Mirror{Client: client.Kubernetes}
 		config.API = &pods.API{
 			Status: k.status, Objects: k.objects, Mirrors: k.mirrors,

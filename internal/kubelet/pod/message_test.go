@@ -55,7 +55,7 @@ func TestTerminationMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			k := &kuberuntime{Config: &Config{Files: files.OS{}, Volumes: &volume.Volumes{Root: dir}}}
+			k := &kuberuntime{Config: &Config{Files: files.OS{}, Volumes: &volume.Manager{Root: dir}}}
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}}
 			pod.Spec.Containers = []v1.Container{{
 				Name: "main", TerminationMessagePath: path, TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}

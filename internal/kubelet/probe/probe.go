@@ -43,8 +43,8 @@ func (k Kind) of(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
-// Prober probes the containers of all pods of a node.
-type Prober struct {
+// Manager probes the containers of all pods of a node.
+type Manager struct {
 	runner   *Runner
 	recorder record.EventRecorder
 	object   func(pod *v1.Pod, container string) *v1.ObjectReference
@@ -65,19 +65,19 @@ type key struct {
 // Count names one counter of probe results for the metrics endpoint.
 type Count struct{ Namespace, Pod, Container, Probe, Result string }
 
-// New returns a Prober that reports changes of results to changed.
-func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod, container string) *v1.ObjectReference, changed func(uid types.UID)) *Prober {
-	return &Prober{
+// New returns a Manager that reports changes of results to changed.
+func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod, container string) *v1.ObjectReference, changed func(uid types.UID)) *Manager {
+	return &Manager{
 		runner: runner, recorder: recorder, object: object, changed: changed,
 		workers: make(map[types.UID]map[key]*worker), counts: make(map[types.UID]map[Count]int),
 	}
 }
 
 // Start makes the prober live as long as ctx. It must be called before Sync.
-func (p *Prober) Start(ctx context.Context) { p.ctx = ctx }
+func (p *Manager) Start(ctx context.Context) { p.ctx = ctx }
 
 // Wait returns when all goroutines have ended.
-func (p *Prober) Wait() { p.working.Wait() }
+func (p *Manager) Wait() { p.working.Wait() }
 
 // Instance is one running container of a pod.
 type Instance struct {
@@ -90,7 +90,7 @@ type Instance struct {
 // Adopted containers (started before the kubelet) that before says have started
 // need not do so again, and those that were ready stay so until their probe says
 // otherwise.
-func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, before func(container string) (started, ready bool)) {
+func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(container string) (started, ready bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx == nil || p.ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (p *Prober) Sync(pod *v1.Pod, ip string, running []Instance, before func(co
 }
 
 // Forget ends the probes of a pod.
-func (p *Prober) Forget(uid types.UID) {
+func (p *Manager) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.workers[uid] {
@@ -160,7 +160,7 @@ func (p *Prober) Forget(uid types.UID) {
 
 // StopKind ends the probes of one kind of a pod (liveness and startup, once it
 // is being terminated).
-func (p *Prober) StopKind(uid types.UID, kinds ...Kind) {
+func (p *Manager) StopKind(uid types.UID, kinds ...Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, w := range p.workers[uid] {
@@ -173,7 +173,7 @@ func (p *Prober) StopKind(uid types.UID, kinds ...Kind) {
 }
 
 // Result returns the last result of a probe, Unknown for one without answer.
-func (p *Prober) Result(uid types.UID, containerID string, kind Kind) plan.Result {
+func (p *Manager) Result(uid types.UID, containerID string, kind Kind) plan.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.workers[uid][key{containerID, kind}]; w != nil {
@@ -183,7 +183,7 @@ func (p *Prober) Result(uid types.UID, containerID string, kind Kind) plan.Resul
 }
 
 // Counts returns a copy of the counters.
-func (p *Prober) Counts() map[Count]int {
+func (p *Manager) Counts() map[Count]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make(map[Count]int, len(p.counts))
@@ -196,7 +196,7 @@ func (p *Prober) Counts() map[Count]int {
 }
 
 type worker struct {
-	prober  *Prober
+	prober  *Manager
 	pod     *v1.Pod
 	probe   *v1.Probe
 	kind    Kind
@@ -205,7 +205,7 @@ type worker struct {
 	cancel  context.CancelFunc
 	kick    chan struct{}
 
-	result plan.Result // guarded by Prober.mu
+	result plan.Result // guarded by Manager.mu
 }
 
 func (w *worker) run(ctx context.Context) {

@@ -21,7 +21,7 @@ const (
 // the new version is written beside the old one and a link is renamed over.
 // own, if not nil, is called before anyone sees the new version. It says whether
 // anything changed.
-func (v *Volumes) write(dir string, payload map[string]file, own func() error) (changed bool, err error) {
+func (v *Manager) write(dir string, payload map[string]file, own func() error) (changed bool, err error) {
 	if err := v.FS.MkdirAll(dir, 0o777); err != nil {
 		return false, err
 	}
@@ -73,7 +73,7 @@ func (v *Volumes) write(dir string, payload map[string]file, own func() error) (
 // links makes the names that users see, and removes those no longer there and
 // the versions before the current one, also what a process that was killed
 // while it wrote has left of them.
-func (v *Volumes) links(dir, version string, payload map[string]file) error {
+func (v *Manager) links(dir, version string, payload map[string]file) error {
 	wanted := map[string]bool{}
 	for path := range payload {
 		top, _, _ := strings.Cut(path, "/")
@@ -106,7 +106,7 @@ func (v *Volumes) links(dir, version string, payload map[string]file) error {
 }
 
 // same says whether the version in dir has exactly the given files.
-func (v *Volumes) same(dir string, payload map[string]file) bool {
+func (v *Manager) same(dir string, payload map[string]file) bool {
 	found := 0
 	var walk func(rel string) bool
 	walk = func(rel string) bool {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWriteIsAtomicAndExact(t *testing.T) {
-	v := &Volumes{FS: files.OS{}, Mounter: files.OS{}}
+	v := &Manager{FS: files.OS{}, Mounter: files.OS{}}
 	dir := filepath.Join(t.TempDir(), "vol")
 	write := func(changed bool, payload map[string]string) {
 		t.Helper()

@@ -25,7 +25,7 @@ type file struct {
 
 // contents writes a configMap, secret, downwardAPI or projected volume. All but
 // config maps are kept in memory: what is secret never reaches a disk.
-func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
 	var err error
 	switch {
@@ -52,7 +52,7 @@ func (v *Volumes) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 }
 
 // inMemory mounts a tmpfs on the folder of a volume that has not been written yet.
-func (v *Volumes) inMemory(pod *v1.Pod, facts Facts, dir string) error {
+func (v *Manager) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	if _, err := v.FS.Readlink(filepath.Join(dir, dataLink)); err == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (v *Volumes) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 // mountMemory mounts a tmpfs whose pages are not written to swap, where the
 // kernel can promise that (6.3 and later). size is in bytes; 0 is the kernel's
 // default, half of the memory.
-func (v *Volumes) mountMemory(dir string, size int64) error {
+func (v *Manager) mountMemory(dir string, size int64) error {
 	var options []string
 	if size > 0 {
 		options = append(options, fmt.Sprintf("size=%d", size))
@@ -82,7 +82,7 @@ func (v *Volumes) mountMemory(dir string, size int64) error {
 
 // payload collects the files of one volume.
 type payload struct {
-	volumes *Volumes
+	volumes *Manager
 	ctx     context.Context //nolint:containedctx // lives for one call of contents
 	pod     *v1.Pod
 	facts   Facts

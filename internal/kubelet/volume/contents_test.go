@@ -54,7 +54,7 @@ func podWith(user *int64, volumes ...v1.Volume) *v1.Pod {
 
 func TestContentsAreReadOnlyAndSecretsInMemory(t *testing.T) {
 	fs := &files.Memory{}
-	v := &Volumes{Root: "/k", FS: fs, Mounter: fs, Objects: objects{}, Tokens: tokens{}}
+	v := &Manager{Root: "/k", FS: fs, Mounter: fs, Objects: objects{}, Tokens: tokens{}}
 	pod := podWith(nil,
 		v1.Volume{Name: "cm", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 		v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
@@ -105,7 +105,7 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 		"two users": {two, 0o644, nil},
 	} {
 		disk := &owners{}
-		v := &Volumes{Root: "/k", FS: disk, Mounter: disk, Tokens: tokens{}}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Tokens: tokens{}}
 		paths, _, err := v.SetUp(t.Context(), c.pod, Facts{})
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 
 func TestSubPathExprNamesWhatIsUnknown(t *testing.T) {
 	disk := &files.Memory{}
-	v := &Volumes{Root: "/k", FS: disk, Mounter: disk}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk}
 	pod := podWith(nil, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	paths, _, err := v.SetUp(t.Context(), pod, Facts{})
 	if err != nil {

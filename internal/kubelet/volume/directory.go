@@ -20,7 +20,7 @@ import (
 
 const everyone = 0o777
 
-func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+func (v *Manager) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	if dir := v.mounted(pod, vol); dir != "" {
 		return dir, nil
 	}
@@ -38,7 +38,7 @@ func (v *Volumes) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, er
 }
 
 // mountMedium mounts what an emptyDir is to be on, unless it is mounted.
-func (v *Volumes) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, facts Facts, dir string) error {
+func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, facts Facts, dir string) error {
 	if source.Medium == v1.StorageMediumDefault {
 		return nil
 	}
@@ -104,7 +104,7 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 
 // host is the path of a hostPath volume. What was of the type that the pod
 // expects when it began counts as mounted, whatever became of it.
-func (v *Volumes) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
+func (v *Manager) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	path, err := v.hostPath(vol.HostPath)
 	if err != nil || vol.HostPath.Type == nil || *vol.HostPath.Type == v1.HostPathUnset || v.isReady(pod.UID, vol) {
 		return path, err
@@ -113,7 +113,7 @@ func (v *Volumes) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
 }
 
 // hostPath checks the path against the type that the pod expects.
-func (v *Volumes) hostPath(source *v1.HostPathVolumeSource) (string, error) {
+func (v *Manager) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
 	if source.Type == nil || *source.Type == v1.HostPathUnset {
 		return path, nil
@@ -167,7 +167,7 @@ func (v *Volumes) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 
 // claim is the directory of this node that a claim stands for. Which one that
 // is, is asked once: the pod keeps it, whatever becomes of the claim.
-func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume, name string) (string, error) {
+func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume, name string) (string, error) {
 	if pv := v.resolved(pod.UID, vol); pv != nil {
 		return v.persistent(pv)
 	}
@@ -190,7 +190,7 @@ func (v *Volumes) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume, name s
 }
 
 // resolve asks for the persistent volume that a claim is bound to.
-func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
+func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	pvc, err := v.Claims.Claim(ctx, pod.Namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("failed to fetch PVC %s/%s: %w", pod.Namespace, name, err)
@@ -209,7 +209,7 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, name string) (*v1.Pe
 }
 
 // persistent checks a persistent volume and returns its path.
-func (v *Volumes) persistent(pv *v1.PersistentVolume) (string, error) {
+func (v *Manager) persistent(pv *v1.PersistentVolume) (string, error) {
 	switch {
 	case pv.Spec.HostPath != nil:
 		return v.hostPath(pv.Spec.HostPath)
@@ -227,7 +227,7 @@ func (v *Volumes) persistent(pv *v1.PersistentVolume) (string, error) {
 }
 
 // own hands a volume to the pod's fsGroup.
-func (v *Volumes) own(pod *v1.Pod, root string, readOnly bool) error {
+func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
@@ -236,4 +236,4 @@ func (v *Volumes) own(pod *v1.Pod, root string, readOnly bool) error {
 }
 
 // EmptyDir is the path of one of a pod's emptyDir volumes.
-func (v *Volumes) EmptyDir(uid types.UID, name string) string { return v.dir(uid, "empty-dir", name) }
+func (v *Manager) EmptyDir(uid types.UID, name string) string { return v.dir(uid, "empty-dir", name) }

@@ -14,7 +14,7 @@ import (
 // A directory among the pods' that is not a pod's, as when another file system
 // is mounted there, is nothing that may be removed.
 func TestOnlyPodsAreKnown(t *testing.T) {
-	v := &Volumes{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}}
+	v := &Manager{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}}
 	for _, name := range []string{"6f1c9d3e-0a2b-4c5d-8e9f-001122334455", "0123456789abcdef0123456789abcdef", "doc", "precious-data", "..x", "lost+found"} {
 		if err := os.MkdirAll(filepath.Join(v.Root, "pods", name), 0o700); err != nil {
 			t.Fatal(err)

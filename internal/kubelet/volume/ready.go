@@ -34,7 +34,7 @@ func plugin(vol *v1.Volume) string {
 
 // mounted returns where a volume was set up before, by this process or one
 // before it; "" if it never was, or is gone since, like a tmpfs after a reboot.
-func (v *Volumes) mounted(pod *v1.Pod, vol *v1.Volume) string {
+func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 	dir := v.dir(pod.UID, plugin(vol), vol.Name)
 	switch {
 	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:
@@ -64,18 +64,18 @@ func (v *Volumes) mounted(pod *v1.Pod, vol *v1.Volume) string {
 }
 
 // isMountPoint says whether something is mounted on the folder itself.
-func (v *Volumes) isMountPoint(dir string) (bool, error) {
+func (v *Manager) isMountPoint(dir string) (bool, error) {
 	points, err := v.Mounter.Below(dir)
 	return slices.Contains(points, dir), err
 }
 
-func (v *Volumes) readyFile(uid types.UID, vol *v1.Volume) string {
+func (v *Manager) readyFile(uid types.UID, vol *v1.Volume) string {
 	return filepath.Join(v.PodDir(uid), "plugins", "kubernetes.io~"+plugin(vol), vol.Name, "ready")
 }
 
 // setReady notes that all of a volume is done, and the persistent volume that
 // its claim stands for.
-func (v *Volumes) setReady(uid types.UID, vol *v1.Volume, pv *v1.PersistentVolume) error {
+func (v *Manager) setReady(uid types.UID, vol *v1.Volume, pv *v1.PersistentVolume) error {
 	var content []byte
 	if pv != nil {
 		kept := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv.Name}}
@@ -92,14 +92,14 @@ func (v *Volumes) setReady(uid types.UID, vol *v1.Volume, pv *v1.PersistentVolum
 	return v.FS.WriteFile(path, content, 0o640)
 }
 
-func (v *Volumes) isReady(uid types.UID, vol *v1.Volume) bool {
+func (v *Manager) isReady(uid types.UID, vol *v1.Volume) bool {
 	_, err := v.FS.Stat(v.readyFile(uid, vol))
 	return err == nil
 }
 
 // resolved is the persistent volume that the pod's claim was found to stand
 // for, nil if that has to be asked. A note that was cut short says nothing.
-func (v *Volumes) resolved(uid types.UID, vol *v1.Volume) *v1.PersistentVolume {
+func (v *Manager) resolved(uid types.UID, vol *v1.Volume) *v1.PersistentVolume {
 	raw, err := v.FS.ReadFile(v.readyFile(uid, vol), maxReady)
 	pv := &v1.PersistentVolume{}
 	if err != nil || json.Unmarshal(raw, pv) != nil || pathOf(pv) == "" {

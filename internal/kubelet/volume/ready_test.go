@@ -99,14 +99,14 @@ func TestVolumesOutliveTheirSources(t *testing.T) {
 				if err := disk.MkdirAll(server.path, 0o755); err != nil {
 					t.Fatal(err)
 				}
-				v := &Volumes{Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}
+				v := &Manager{Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}
 				pod := podWith(nil, everyKind()...)
 				before, outdated, err := v.SetUp(t.Context(), pod, Facts{})
 				if err != nil || len(outdated) > 0 {
 					t.Fatal(err, outdated)
 				}
 				server.away, disk.gone = true, true
-				for _, v := range []*Volumes{v, {Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}} {
+				for _, v := range []*Manager{v, {Root: "/k", FS: disk, Mounter: disk, Objects: server, Claims: server}} {
 					began := time.Now()
 					paths, outdated, err := v.SetUp(t.Context(), pod, Facts{})
 					if err != nil {
@@ -168,7 +168,7 @@ func TestEmptyDirIsCompleted(t *testing.T) {
 			group := int64(7)
 			pod := podWith(nil, v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}})
 			pod.Spec.SecurityContext.FSGroup, pod.Spec.Containers[0].Resources = &group, huge
-			v := &Volumes{Root: "/k", FS: disk, Mounter: disk}
+			v := &Manager{Root: "/k", FS: disk, Mounter: disk}
 			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err == nil {
 				t.Fatal("the group does not own the volume, and nobody says so")
 			}
@@ -201,7 +201,7 @@ func TestEmptyDirIsCompleted(t *testing.T) {
 // nothing behind for good.
 func TestWriteIsCompleted(t *testing.T) {
 	disk := &files.Memory{}
-	v := &Volumes{FS: disk, Mounter: disk}
+	v := &Manager{FS: disk, Mounter: disk}
 	payload := map[string]file{"a": {data: []byte("1"), mode: 0o644}}
 	if _, err := v.write("/v", payload, nil); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestMemoryIsMountedAgain(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	v := &Volumes{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Objects: objects{}}
+	v := &Manager{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Objects: objects{}}
 	size := resource.MustParse("1Mi")
 	pod := podWith(nil,
 		v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}}},

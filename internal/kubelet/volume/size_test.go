@@ -26,7 +26,7 @@ func TestSizeOfVolumesInMemory(t *testing.T) {
 		"nothing is known":   {nil, nil, "", "size=1048576"},
 	} {
 		k := &kernel{}
-		v := &Volumes{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
+		v := &Manager{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
 		pod := podWith(nil,
 			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 			v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &small}}},

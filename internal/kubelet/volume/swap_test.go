@@ -29,7 +29,7 @@ func (k *kernel) Mount(source, target, fstype string, options []string) error {
 func TestSecretsAreNotSwapped(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		k := &kernel{old: old}
-		v := &Volumes{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
+		v := &Manager{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
 		pod := podWith(nil,
 			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 			v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},

@@ -60,7 +60,7 @@ func TestTrustBundles(t *testing.T) {
 			Sources: []v1.VolumeProjection{{ClusterTrustBundle: &c.source}},
 		}}})
 		disk := &files.Memory{}
-		v := &Volumes{Root: "/k", FS: disk, Mounter: disk, Bundles: server}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Bundles: server}
 		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
 		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%s: %v, want %q", name, err, c.fault)

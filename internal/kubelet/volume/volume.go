@@ -45,9 +45,9 @@ type Tokens interface {
 	Forget(uid types.UID)
 }
 
-// Volumes sets up and tears down the volumes of pods. Its methods may be
+// Manager sets up and tears down the volumes of pods. Its methods may be
 // called from any goroutine, for one pod by one goroutine at a time.
-type Volumes struct {
+type Manager struct {
 	Root    string // of the kubelet
 	FS      files.FS
 	Mounter files.Mounter
@@ -69,9 +69,9 @@ type Facts struct {
 }
 
 // PodDir is the folder of all that the node keeps for a pod.
-func (v *Volumes) PodDir(uid types.UID) string { return filepath.Join(v.Root, "pods", string(uid)) }
+func (v *Manager) PodDir(uid types.UID) string { return filepath.Join(v.Root, "pods", string(uid)) }
 
-func (v *Volumes) dir(uid types.UID, plugin, name string) string {
+func (v *Manager) dir(uid types.UID, plugin, name string) string {
 	return filepath.Join(v.PodDir(uid), "volumes", "kubernetes.io~"+plugin, name)
 }
 
@@ -84,7 +84,7 @@ const maxRefresh = 5 * time.Second
 // A volume that was set up once stays as it is if it cannot be brought up to
 // date; outdated says why. An error is of a volume that never was set up. SetUp
 // is idempotent.
-func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
+func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
 	refresh, cancel := context.WithTimeout(ctx, maxRefresh)
 	defer cancel()
 	paths = make(map[string]string, len(pod.Spec.Volumes))
@@ -107,7 +107,7 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 	return paths, outdated, nil
 }
 
-func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+func (v *Manager) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	switch {
 	case vol.EmptyDir != nil:
 		return v.emptyDir(pod, vol, facts)
@@ -130,7 +130,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts 
 }
 
 // TearDown unmounts and removes everything kept for the pod.
-func (v *Volumes) TearDown(uid types.UID) error {
+func (v *Manager) TearDown(uid types.UID) error {
 	dir := v.PodDir(uid)
 	mounts, err := v.Mounter.Below(dir)
 	if err != nil {
@@ -150,7 +150,7 @@ func (v *Volumes) TearDown(uid types.UID) error {
 // Known lists the pods that the node keeps files for. Directories that are not
 // named like a pod's are somebody else's: what is known and has no pod is
 // removed.
-func (v *Volumes) Known() []types.UID {
+func (v *Manager) Known() []types.UID {
 	names, err := v.FS.ReadDir(filepath.Join(v.Root, "pods"))
 	if err != nil {
 		return nil
@@ -166,7 +166,7 @@ func (v *Volumes) Known() []types.UID {
 
 // Mounts returns the runtime's mounts for one container of the pod. paths is
 // what SetUp returned, env the container's environment for subPathExpr.
-func (v *Volumes) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
+func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
 	known := make(map[string]string, len(env))
 	for _, e := range env {
 		known[e.Name] = e.Value
@@ -217,7 +217,7 @@ func (v *Volumes) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 }
 
 // remount replaces the bind mount of an earlier instance of the container.
-func (v *Volumes) remount(root, sub, target string) error {
+func (v *Manager) remount(root, sub, target string) error {
 	if err := v.Mounter.Unmount(target); err != nil {
 		return err
 	}

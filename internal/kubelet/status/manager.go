@@ -22,9 +22,9 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Writer writes pods' statuses. A status is written at once; while a write
+// Manager writes pods' statuses. A status is written at once; while a write
 // of the same pod is in flight, later ones are merged into the next.
-type Writer struct {
+type Manager struct {
 	client kubernetes.Interface
 	gone   func(uid types.UID)
 
@@ -43,14 +43,14 @@ type entry struct {
 	failures int
 }
 
-// NewWriter returns a Writer; gone is told of each pod that the writer has
+// NewManager returns a Manager; gone is told of each pod that the manager has
 // deleted or found missing.
-func NewWriter(client kubernetes.Interface, gone func(uid types.UID)) *Writer {
-	return &Writer{client: client, gone: gone, entries: make(map[types.UID]*entry)}
+func NewManager(client kubernetes.Interface, gone func(uid types.UID)) *Manager {
+	return &Manager{client: client, gone: gone, entries: make(map[types.UID]*entry)}
 }
 
 // Run lives until ctx ends, then waits for the writes in flight.
-func (w *Writer) Run(ctx context.Context) {
+func (w *Manager) Run(ctx context.Context) {
 	<-ctx.Done()
 	w.mu.Lock()
 	w.closed = true
@@ -58,8 +58,8 @@ func (w *Writer) Run(ctx context.Context) {
 	w.writing.Wait()
 }
 
-// Known tells the writer of the newest object of the API server's.
-func (w *Writer) Known(pod *v1.Pod) {
+// Known tells the manager of the newest object of the API server's.
+func (w *Manager) Known(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[pod.UID]; e != nil && newer(pod, e.pod) {
@@ -68,7 +68,7 @@ func (w *Writer) Known(pod *v1.Pod) {
 }
 
 // Last returns the status last handed to Set, if any.
-func (w *Writer) Last(uid types.UID) (v1.PodStatus, bool) {
+func (w *Manager) Last(uid types.UID) (v1.PodStatus, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[uid]; e != nil {
@@ -80,7 +80,7 @@ func (w *Writer) Last(uid types.UID) (v1.PodStatus, bool) {
 // Set makes status the pod's, also where others have changed the kubelet's
 // conditions since. With remove the pod is deleted from the API server after it
 // is written.
-func (w *Writer) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remove bool) {
+func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remove bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entries[pod.UID]
@@ -109,14 +109,14 @@ func overwritten(api, own v1.PodStatus) bool {
 }
 
 // Forget drops what is known of a pod that the API server no longer has.
-func (w *Writer) Forget(uid types.UID) {
+func (w *Manager) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.entries, uid)
 }
 
 // kick is called with the lock held.
-func (w *Writer) kick(ctx context.Context, uid types.UID, e *entry) {
+func (w *Manager) kick(ctx context.Context, uid types.UID, e *entry) {
 	if e.inFlight || w.closed || !(e.dirty || e.remove) {
 		return
 	}
@@ -125,7 +125,7 @@ func (w *Writer) kick(ctx context.Context, uid types.UID, e *entry) {
 }
 
 // drain writes until nothing is left to write.
-func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
+func (w *Manager) drain(ctx context.Context, uid types.UID, e *entry) {
 	log := klog.FromContext(ctx)
 	for {
 		w.mu.Lock()
@@ -185,13 +185,13 @@ func (w *Writer) drain(ctx context.Context, uid types.UID, e *entry) {
 }
 
 // replaced says whether the pod's name now belongs to another pod or to none.
-func (w *Writer) replaced(ctx context.Context, pod *v1.Pod) bool {
+func (w *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 	now, err := w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID
 }
 
 // patch writes the difference between the object known and the status.
-func (w *Writer) patch(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (*v1.Pod, error) {
+func (w *Manager) patch(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (*v1.Pod, error) {
 	patch, err := Patch(pod, status)
 	if err != nil || patch == nil {
 		return pod, err
@@ -252,7 +252,7 @@ func newer(a, b *v1.Pod) bool {
 }
 
 // Removing says whether the pod's deletion from the API server was asked for.
-func (w *Writer) Removing(uid types.UID) bool {
+func (w *Manager) Removing(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entries[uid]
