@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
@@ -42,8 +43,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/userns"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 	"github.com/coracle-io/coracle/internal/supervise"
-
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // Version is what the node says that its kubelet is.

@@ -19,8 +19,6 @@ import (
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-import ()
-
 // running are the pods that the runtime has, whoever knows of them.
 func (s *Server) running(ctx context.Context) ([]*v1.Pod, error) {
 	found, err := cri.List(ctx, s.config.Runtime)
@@ -43,7 +41,7 @@ func (s *Server) running(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// observed asks the runtime anew, so that a container that has just started is found.
+// observe asks the runtime anew, so that a container that has just started is found.
 func (s *Server) observe(pod *v1.Pod) (*cri.Pod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
