@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -27,5 +28,19 @@ func Contain(ctx context.Context, part string, work func()) {
 	})
 	if err != nil {
 		Failed(ctx, part, err, "going on without it")
+	}
+}
+
+// Every calls f once in a period, the first time after one, until ctx ends.
+func Every(ctx context.Context, period time.Duration, f func()) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f()
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Pods manages the groups of pods and of their service classes: upstream's pod
@@ -77,18 +78,11 @@ const classPeriod = 10 * time.Second
 
 // Run keeps the controls of the service classes up to date until ctx ends.
 func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
-	ticker := time.NewTicker(classPeriod)
-	defer ticker.Stop()
-	for {
+	supervise.Every(ctx, classPeriod, func() {
 		if err := p.ApplyClasses(running()); err != nil {
 			klog.FromContext(ctx).Error(err, "The control groups of the service classes cannot be set, will try again")
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
 // ApplyClasses shares the node's CPU between the service classes of the pods

@@ -111,24 +111,13 @@ func (m *Manager) Run(ctx context.Context) {
 	var storage supervise.WaitGroup
 	defer storage.Wait()
 	storage.Go(ctx, func() {
-		every(ctx, func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx) }) })
+		enforce := func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx) }) }
+		enforce()
+		supervise.Every(ctx, period, enforce)
 	})
 	state := &State{Transition: m.config.Configuration.EvictionPressureTransitionPeriod.Duration}
-	every(ctx, func() { m.look(ctx, state) })
-}
-
-// every calls f at once and then once in a period until ctx ends.
-func every(ctx context.Context, f func()) {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		f()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	m.look(ctx, state)
+	supervise.Every(ctx, period, func() { m.look(ctx, state) })
 }
 
 // look compares what is left with the thresholds.

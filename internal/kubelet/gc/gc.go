@@ -22,18 +22,9 @@ const (
 	containerPeriod    = time.Minute
 )
 
-// every calls f once in a period until ctx ends.
-func every(ctx context.Context, period time.Duration, part string, f func()) {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			supervise.Contain(ctx, part, f)
-		}
-	}
+// every does work once in a period until ctx ends.
+func every(ctx context.Context, period time.Duration, part string, work func()) {
+	supervise.Every(ctx, period, func() { supervise.Contain(ctx, part, work) })
 }
 
 // Sandboxes removes the dead sandboxes of live pods but the newest of each,

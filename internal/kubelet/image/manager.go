@@ -84,17 +84,10 @@ func (m *Manager) Recover(ctx context.Context) {
 
 // Run removes unused images when the disk fills up, until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
-	ticker := time.NewTicker(collectPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			supervise.Contain(ctx, "images", func() { m.collect(ctx) })
-			supervise.Contain(ctx, "images", func() { m.prune(ctx) })
-		}
-	}
+	supervise.Every(ctx, collectPeriod, func() {
+		supervise.Contain(ctx, "images", func() { m.collect(ctx) })
+		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
+	})
 }
 
 // collect acts when more of the disk is used than the high threshold and frees

@@ -44,21 +44,14 @@ type Rotator struct {
 // Run rotates the logs of the containers that running returns, once in a
 // period, until ctx ends.
 func (r *Rotator) Run(ctx context.Context, period time.Duration, running func() []*cri.Container) {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	supervise.Every(ctx, period, func() {
 		for _, c := range running() {
 			err := supervise.Call(func() error { return r.Rotate(ctx, c.ID, c.LogPath) })
 			if err != nil {
 				supervise.Failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", c.LogPath)
 			}
 		}
-	}
+	})
 }
 
 // Rotate moves the log of a running container aside if it is too large, packs
