@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
 // everything is what a cluster role that aggregates others may come to hold.
@@ -108,12 +106,20 @@ func (c check) binding(ctx context.Context, resource, namespace, name string, re
 // covered returns an error that lists the rules that the user does not hold.
 func (c check) covered(namespace string, rules []rbacv1.PolicyRule) error {
 	held, resolution := c.Rules(c.user, namespace)
-	ok, missing := validation.Covers(held, rules)
-	if ok {
+	compared := newComparison(held)
+	var missing description
+	for i := range rules {
+		rest, err := compared.missing(&rules[i])
+		if err != nil {
+			return err
+		}
+		missing.add(&rules[i], rest)
+	}
+	if len(missing.lines) == 0 {
 		return nil
 	}
 	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
-		c.user.GetName(), c.user.GetGroups(), strings.Join(describeRules(missing), "\n"))
+		c.user.GetName(), c.user.GetGroups(), missing.text())
 	if resolution != nil {
 		message += fmt.Sprintf("; resolution errors: %v", []error{resolution})
 	}
@@ -130,49 +136,4 @@ func (c check) may(ctx context.Context, verb, resource, namespace, name string) 
 
 func forbidden(resource, name string, err error) error {
 	return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
-}
-
-// describeRules joins the verbs of single rules about the same thing, and
-// writes each as upstream does, sorted.
-func describeRules(single []rbacv1.PolicyRule) []string {
-	type about struct{ group, resource, name, url string }
-	verbs := map[about]*rbacv1.PolicyRule{}
-	for _, r := range single {
-		var a about
-		if len(r.NonResourceURLs) > 0 {
-			a.url = r.NonResourceURLs[0]
-		} else {
-			a.group, a.resource = r.APIGroups[0], r.Resources[0]
-			if len(r.ResourceNames) > 0 {
-				a.name = r.ResourceNames[0]
-			}
-		}
-		if have := verbs[a]; have == nil {
-			verbs[a] = r.DeepCopy()
-		} else if !slices.Contains(have.Verbs, r.Verbs[0]) {
-			have.Verbs = append(have.Verbs, r.Verbs...)
-		}
-	}
-	var out []string
-	for _, r := range verbs {
-		out = append(out, describeRule(r))
-	}
-	slices.Sort(out)
-	return out
-}
-
-func describeRule(r *rbacv1.PolicyRule) string {
-	var parts []string
-	for _, p := range []struct {
-		name   string
-		values []string
-	}{
-		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
-		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
-	} {
-		if len(p.values) > 0 {
-			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
-		}
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -95,6 +95,17 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
+// TestLongRules asks of a rule whose lists would make thousands of millions of
+// combinations.
+func TestLongRules(t *testing.T) {
+	long := rbacv1.PolicyRule{Verbs: numbered("v", 2000), APIGroups: numbered("g", 2000), Resources: numbered("r", 2000), ResourceNames: numbered("n", 2000)}
+	urls := rbacv1.PolicyRule{Verbs: numbered("v", 20_000), NonResourceURLs: numbered("/u", 20_000)}
+	a := authorizer.AttributesRecord{Verb: "v1", APIGroup: "g1999", Resource: "r7", Name: "n1500", ResourceRequest: true}
+	if rules := []rbacv1.PolicyRule{long, urls}; !Allows(rules, a) || !Allows(rules, authorizer.AttributesRecord{Verb: "v19999", Path: "/u1"}) {
+		t.Error("refused")
+	}
+}
+
 func TestChangesCountAtOnce(t *testing.T) {
 	m := fixture()
 	z := New(m)

@@ -9,42 +9,30 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ruleSet answers whether a role's rules allow a request by looking the
-// request up, however many rules there are. It is compiled on first use:
-// most roles of a cluster are never asked.
+// ruleSet answers whether a role's rules allow a request by looking its
+// resource up, however many rules are about others. It is compiled on first
+// use: most roles of a cluster are never asked. It takes no more memory than
+// the rules do.
 type ruleSet struct {
 	rules []rbacv1.PolicyRule
 
 	once      sync.Once
-	resources map[resourceKey]names
-	urls      map[string][]string // by verb
-}
-
-type resourceKey struct{ verb, group, resource string }
-
-// names are the object names that a rule is limited to.
-type names struct {
-	all  bool
-	some []string
+	resources map[string][]*rbacv1.PolicyRule // by resource, as the rules write it
+	urls      []*rbacv1.PolicyRule            // those about URLs
 }
 
 func (s *ruleSet) compile() {
-	s.resources, s.urls = map[resourceKey]names{}, map[string][]string{}
-	for _, r := range s.rules {
-		for _, verb := range r.Verbs {
-			for _, group := range r.APIGroups {
-				for _, resource := range r.Resources {
-					k := resourceKey{verb, group, resource}
-					n := s.resources[k]
-					if len(r.ResourceNames) == 0 {
-						n.all = true
-					} else {
-						n.some = append(n.some, r.ResourceNames...)
-					}
-					s.resources[k] = n
-				}
+	s.resources = map[string][]*rbacv1.PolicyRule{}
+	for i := range s.rules {
+		r := &s.rules[i]
+		for _, resource := range r.Resources {
+			about := s.resources[resource]
+			if len(about) == 0 || about[len(about)-1] != r { // the rule may name it twice
+				s.resources[resource] = append(about, r)
 			}
-			s.urls[verb] = append(s.urls[verb], r.NonResourceURLs...)
+		}
+		if len(r.NonResourceURLs) > 0 {
+			s.urls = append(s.urls, r)
 		}
 	}
 }
@@ -52,26 +40,30 @@ func (s *ruleSet) compile() {
 func (s *ruleSet) allows(a authorizer.Attributes) bool {
 	s.once.Do(s.compile)
 	if !a.IsResourceRequest() {
-		return urlMatches(s.urls[a.GetVerb()], a.GetPath()) || urlMatches(s.urls[rbacv1.VerbAll], a.GetPath())
+		return slices.ContainsFunc(s.urls, func(r *rbacv1.PolicyRule) bool {
+			return has(r.Verbs, a.GetVerb(), rbacv1.VerbAll) && urlMatches(r.NonResourceURLs, a.GetPath())
+		})
 	}
 	resource, anySub := a.GetResource(), ""
 	if sub := a.GetSubresource(); sub != "" {
 		resource, anySub = resource+"/"+sub, "*/"+sub
 	}
-	for _, verb := range [2]string{a.GetVerb(), rbacv1.VerbAll} {
-		for _, group := range [2]string{a.GetAPIGroup(), rbacv1.APIGroupAll} {
-			for _, resource := range [3]string{resource, rbacv1.ResourceAll, anySub} {
-				if resource == "" {
-					continue
-				}
-				n, ok := s.resources[resourceKey{verb, group, resource}]
-				if ok && (n.all || slices.Contains(n.some, a.GetName())) {
-					return true
-				}
+	for _, resource := range [3]string{resource, rbacv1.ResourceAll, anySub} {
+		if resource == "" {
+			continue
+		}
+		for _, r := range s.resources[resource] {
+			if has(r.Verbs, a.GetVerb(), rbacv1.VerbAll) && has(r.APIGroups, a.GetAPIGroup(), rbacv1.APIGroupAll) &&
+				(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.GetName())) {
+				return true
 			}
 		}
 	}
 	return false
+}
+
+func has(values []string, value, all string) bool {
+	return slices.Contains(values, value) || slices.Contains(values, all)
 }
 
 func urlMatches(urls []string, path string) bool {
