@@ -51,3 +51,58 @@ func TestRolesThatMultiply(t *testing.T) {
 	}
 	c.remembers(t, before)
 }
+
+// TestBindingsThatMultiply: one subject named thousands of times, bindings of
+// a large role, and then the question what the tenant may do.
+func TestBindingsThatMultiply(t *testing.T) {
+	c := controlPlane(t)
+	mallory, namespace := c.manager(t)
+	roles, bindings := rbacOf+namespace+"/roles", rbacOf+namespace+"/rolebindings"
+	bound := func(name, role string, times int) string {
+		subject := `{"kind":"ServiceAccount","name":"tenant","namespace":"` + namespace + `"},`
+		return `{"metadata":{"name":"` + name + `"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"` + role + `"},"subjects":[` +
+			strings.TrimSuffix(strings.Repeat(subject, times), ",") + `]}`
+	}
+	before := c.memory(t)
+	c.meanwhile(t, func(context.Context) {
+		for i := range 4 {
+			role, binding := fmt.Sprintf("large%d", i), fmt.Sprintf("many%d", i)
+			send(t, mallory, http.MethodDelete, roles+"/"+role, "")
+			send(t, mallory, http.MethodDelete, bindings+"/"+binding, "")
+			answered(t, "a large role", mallory, http.MethodPost, roles,
+				`{"metadata":{"name":"`+role+`"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"],"resourceNames":`+many(50_000, `"n%d"`)+`}]}`, "application/json", http.StatusCreated)
+			answered(t, "5000 times the same subject", mallory, http.MethodPost, bindings, bound(binding, role, 5000), "application/json", http.StatusCreated)
+		}
+		code, answer := send(t, mallory, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"`+namespace+`"}}`)
+		if code != http.StatusCreated || !strings.Contains(answer, `"incomplete":true`) || len(answer) > 4<<20 {
+			t.Errorf("%d with %d bytes", code, len(answer))
+		}
+	})
+	c.remembers(t, before)
+}
+
+// TestBindingsOfATenantHoldUpOthers: a namespace with hundreds of thousands of
+// subjects, whose bindings change all the time.
+func TestBindingsOfATenantHoldUpOthers(t *testing.T) {
+	c := controlPlane(t)
+	mallory, namespace := c.manager(t)
+	bindings := rbacOf + namespace + "/rolebindings"
+	bound := func(name, subjects string) string {
+		return `{"metadata":{"name":"` + name + `"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":` + subjects + `}`
+	}
+	for i := range 24 {
+		subjects := many(15_000, fmt.Sprintf(`{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u%d-%%d"}`, i))
+		eventually(t, "a large binding", func() error { // there may be no room for it for a moment
+			if code, answer := send(t, mallory, http.MethodPost, bindings, bound(fmt.Sprint("b", i), subjects)); code != http.StatusCreated {
+				return fmt.Errorf("%d %.300s", code, answer)
+			}
+			return nil
+		})
+	}
+	answered(t, "a small binding", mallory, http.MethodPost, bindings, bound("poke", "[]"), "application/json", http.StatusCreated)
+	c.meanwhile(t, func(context.Context) {
+		for i := range 100 {
+			answered(t, "a label", mallory, http.MethodPatch, bindings+"/poke", fmt.Sprintf(`{"metadata":{"labels":{"a":"%d"}}}`, i), mergePatch, http.StatusOK)
+		}
+	})
+}

@@ -8,9 +8,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// maxCompared bounds how many values are compared to find out what a user does
-// not hold: a fraction of a second.
-const maxCompared = 4 << 20
+// What it costs to find out what a user does not hold, in comparisons of a
+// value, and how much it may cost: a fraction of a second, and some ten
+// megabytes.
+const (
+	maxCompared = 16 << 20
+	visitCost   = 4  // of a block
+	splitCost   = 8  // of a value, in a list that is split
+	partCost    = 64 // of a part of a block
+)
 
 var errTooManyCombinations = errors.New("there are too many combinations of verbs, API groups, resources and names to tell whether they are held")
 
@@ -107,50 +113,68 @@ func (h *holding) covers(factor int, value string) bool {
 	return false
 }
 
-// comparison finds what a user does not hold.
+// comparison finds what a user does not hold of the rules asked for.
 type comparison struct {
-	held []*holding
-	left int // values that may still be compared
+	asked []rbacv1.PolicyRule
+	rest  [][]block // what is missing of each; the parts have nothing in common
+	left  int       // comparisons that may still be made
 }
 
-func newComparison(held []rbacv1.PolicyRule) *comparison {
-	c := &comparison{left: maxCompared}
+func newComparison(asked []rbacv1.PolicyRule) *comparison {
+	c := &comparison{asked: asked, left: maxCompared}
+	for i := range asked {
+		c.rest = append(c.rest, blocks(&asked[i]))
+	}
+	return c
+}
+
+// hold says that the user holds rules. It returns false if nothing is missing
+// any more, or if there is too much to compare.
+func (c *comparison) hold(held []rbacv1.PolicyRule) bool {
+	missing := false
 	for i := range held {
 		h := newHolding(&held[i])
 		for _, list := range h.lists {
 			c.left -= len(list)
 		}
-		c.held = append(c.held, h)
+		missing = false
+		for asked, rest := range c.rest {
+			if len(rest) == 0 {
+				continue
+			}
+			var next []block
+			for _, b := range rest {
+				if next = c.without(next, b, h); c.left < 0 {
+					return false
+				}
+			}
+			c.rest[asked] = next
+			missing = missing || len(next) > 0
+		}
+		if !missing {
+			return false
+		}
 	}
-	return c
+	return true
 }
 
-// missing returns the parts of a rule that the user does not hold. They have
-// nothing in common.
-func (c *comparison) missing(r *rbacv1.PolicyRule) ([]block, error) {
-	rest := blocks(r)
-	for _, h := range c.held {
-		if len(rest) == 0 {
-			break
-		}
-		var next []block
-		for _, b := range rest {
-			next = c.without(next, b, h)
-			if c.left < 0 {
-				return nil, errTooManyCombinations
-			}
-		}
-		rest = next
+// missing describes what the user does not hold; it is empty if there is nothing.
+func (c *comparison) missing() (description, error) {
+	var d description
+	if c.left < 0 {
+		return d, errTooManyCombinations
 	}
-	return rest, nil
+	for i, rest := range c.rest {
+		d.add(&c.asked[i], rest)
+	}
+	return d, nil
 }
 
 // without appends what of a block the holding does not cover: for each factor
 // the values not covered, with those of the factors before that are covered
 // and all of the factors after.
 func (c *comparison) without(rest []block, b block, h *holding) []block {
-	const perBlock = 32 // as much work as so many values
-	c.left -= perBlock
+	c.left -= visitCost
 	var covered, uncovered block
 	for factor, values := range b {
 		if values == nil {
@@ -166,6 +190,7 @@ func (c *comparison) without(rest []block, b block, h *holding) []block {
 	}
 	for factor := range b {
 		if len(uncovered[factor]) > 0 {
+			c.left -= partCost
 			part := b
 			part[factor] = uncovered[factor]
 			rest = append(rest, part)
@@ -175,6 +200,8 @@ func (c *comparison) without(rest []block, b block, h *holding) []block {
 	return rest
 }
 
+// split tells the values that the holding covers from the others. It stops
+// with none covered if there is too much to compare.
 func (c *comparison) split(factor int, values []string, h *holding) (covered, uncovered []string) {
 	if h.all[factor] {
 		return values, nil
@@ -184,6 +211,16 @@ func (c *comparison) split(factor int, values []string, h *holding) (covered, un
 		c.left -= len(values) * len(h.lists[urls])
 	}
 	if c.left < 0 {
+		return nil, values
+	}
+	first := h.covers(factor, values[0])
+	differs := func(value string) bool { return h.covers(factor, value) != first }
+	switch {
+	case slices.ContainsFunc(values, differs):
+		c.left -= splitCost * len(values)
+	case first:
+		return values, nil
+	default:
 		return nil, values
 	}
 	for _, value := range values {

@@ -105,18 +105,11 @@ func (c check) binding(ctx context.Context, resource, namespace, name string, re
 
 // covered returns an error that lists the rules that the user does not hold.
 func (c check) covered(namespace string, rules []rbacv1.PolicyRule) error {
-	held, resolution := c.Rules(c.user, namespace)
-	compared := newComparison(held)
-	var missing description
-	for i := range rules {
-		rest, err := compared.missing(&rules[i])
-		if err != nil {
-			return err
-		}
-		missing.add(&rules[i], rest)
-	}
-	if len(missing.lines) == 0 {
-		return nil
+	compared := newComparison(rules)
+	resolution := c.held(c.user, namespace, compared.hold)
+	missing, err := compared.missing()
+	if err != nil || len(missing.lines) == 0 {
+		return err
 	}
 	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
 		c.user.GetName(), c.user.GetGroups(), missing.text())

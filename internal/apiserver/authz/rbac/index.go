@@ -1,8 +1,10 @@
 package rbac
 
 import (
+	"cmp"
 	"fmt"
-	"sync"
+	"slices"
+	"strconv"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,33 +14,6 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// subject is a user (a service account is one by its user name) or a group.
-type subject struct {
-	group bool
-	name  string
-}
-
-// grant is what one binding gives to one subject.
-type grant struct {
-	binding string // as reasons name it
-	role    *ruleSet
-	err     error // instead of role: it does not exist
-}
-
-type scope map[subject][]grant
-
-// index is who may do what, as of some revisions of the four kinds. The
-// bindings of a namespace are looked at when somebody asks for something in
-// that namespace.
-type index struct {
-	revisions [4]int64
-	cluster   scope
-
-	mu         sync.Mutex // guards what follows
-	namespaces map[string]scope
-	compiled   map[any]*ruleSet // by role object
-}
-
 type readers struct {
 	roles           objects.Reader[*rbacv1.Role]
 	clusterRoles    objects.Reader[*rbacv1.ClusterRole]
@@ -46,79 +21,21 @@ type readers struct {
 	clusterBindings objects.Reader[*rbacv1.ClusterRoleBinding]
 }
 
-func (r *readers) revisions() [4]int64 {
-	return [4]int64{r.roles.Revision(), r.clusterRoles.Revision(), r.bindings.Revision(), r.clusterBindings.Revision()}
+// revisions are those of the four kinds.
+type revisions struct {
+	cluster    [2]int64 // cluster roles and their bindings
+	namespaced [2]int64 // roles and role bindings
 }
 
-// newIndex indexes the cluster-wide bindings. Roles that did not change keep
-// what former compiled of them.
-func newIndex(r *readers, revisions [4]int64, former *index) *index {
-	x := &index{revisions: revisions, cluster: scope{}, namespaces: map[string]scope{}, compiled: map[any]*ruleSet{}}
-	if former != nil {
-		former.mu.Lock()
-		for role, compiled := range former.compiled {
-			if r.current(role) {
-				x.compiled[role] = compiled
-			}
-		}
-		former.mu.Unlock()
+func (r *readers) revisions() revisions {
+	return revisions{
+		cluster:    [2]int64{r.clusterRoles.Revision(), r.clusterBindings.Revision()},
+		namespaced: [2]int64{r.roles.Revision(), r.bindings.Revision()},
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for b := range r.clusterBindings.All("") {
-		role, err := x.role(r, b.RoleRef, "")
-		for _, s := range b.Subjects {
-			name := fmt.Sprintf("ClusterRoleBinding %q of %s %q to %s", b.Name, b.RoleRef.Kind, b.RoleRef.Name, describe(s, ""))
-			x.cluster.add(s, "", grant{binding: name, role: role, err: err})
-		}
-	}
-	return x
 }
 
-func (r *readers) current(role any) bool {
-	switch o := role.(type) {
-	case *rbacv1.ClusterRole:
-		now, ok := r.clusterRoles.Get("", o.Name)
-		return ok && now == o
-	case *rbacv1.Role:
-		now, ok := r.roles.Get(o.Namespace, o.Name)
-		return ok && now == o
-	}
-	return false
-}
-
-func (x *index) namespace(r *readers, namespace string) scope {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s, ok := x.namespaces[namespace]; ok {
-		return s
-	}
-	out := scope{}
-	for b := range r.bindings.All(namespace) {
-		role, err := x.role(r, b.RoleRef, namespace)
-		for _, s := range b.Subjects {
-			name := fmt.Sprintf("RoleBinding %q of %s %q to %s", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name, describe(s, namespace))
-			out.add(s, namespace, grant{binding: name, role: role, err: err})
-		}
-	}
-	x.namespaces[namespace] = out
-	return out
-}
-
-// role needs x.mu held.
-func (x *index) role(r *readers, ref rbacv1.RoleRef, namespace string) (*ruleSet, error) {
-	role, rules, err := r.resolve(ref, namespace)
-	if err != nil {
-		return nil, err
-	}
-	set := x.compiled[role]
-	if set == nil {
-		set = &ruleSet{rules: rules}
-		x.compiled[role] = set
-	}
-	return set, nil
-}
-
+// resolve returns the role that a binding of a namespace ("" is cluster-wide)
+// refers to.
 func (r *readers) resolve(ref rbacv1.RoleRef, namespace string) (role any, rules []rbacv1.PolicyRule, err error) {
 	switch ref.Kind {
 	case "Role":
@@ -135,50 +52,191 @@ func (r *readers) resolve(ref rbacv1.RoleRef, namespace string) (role any, rules
 	return nil, nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
 }
 
-func (s scope) add(to rbacv1.Subject, namespace string, g grant) {
-	var key subject
-	switch to.Kind {
-	case rbacv1.UserKind:
-		key = subject{name: to.Name}
-	case rbacv1.GroupKind:
-		key = subject{group: true, name: to.Name}
-	case rbacv1.ServiceAccountKind:
-		if to.Namespace != "" {
-			namespace = to.Namespace
+// subject is a user (a service account is one by its user name) or a group.
+type subject struct {
+	group bool
+	name  string
+}
+
+// binding is a binding and the role that it gives.
+type binding struct {
+	object    any // the binding itself
+	kind      string
+	namespace string // "" is cluster-wide
+	name      string
+	ref       rbacv1.RoleRef
+	subjects  []rbacv1.Subject
+	role      *ruleSet
+	err       error // instead of role: it does not exist
+}
+
+// grant is what a binding gives to one of its subjects.
+type grant struct {
+	*binding
+	subject int32 // which of the subjects
+	next    int32 // the subject's next grant; 0 is none
+}
+
+// appendTo names the grant as upstream does. Every request that is allowed has
+// it as its reason, so that it has to be quick.
+func (g *grant) appendTo(out []byte) []byte {
+	out = appendNamed(out, g.kind, g.name, g.namespace)
+	out = appendNamed(append(out, " of "...), g.ref.Kind, g.ref.Name, "")
+	s := &g.subjects[g.subject]
+	namespace := ""
+	if s.Kind == rbacv1.ServiceAccountKind {
+		namespace = cmp.Or(s.Namespace, g.namespace)
+	}
+	return appendNamed(append(out, " to "...), s.Kind, s.Name, namespace)
+}
+
+// appendNamed appends a kind and a quoted name, with the namespace if there is one.
+func appendNamed(out []byte, kind, name, namespace string) []byte {
+	out = append(append(out, kind...), ' ')
+	if namespace != "" {
+		name += "/" + namespace
+	}
+	return strconv.AppendQuote(out, name)
+}
+
+// scope is what some bindings grant. It never changes.
+type scope struct {
+	bindings []*binding
+	first    map[subject]int32
+	grants   []grant // the first is nobody's
+}
+
+func newScope(bindings []*binding) *scope {
+	subjects := 0
+	for _, b := range bindings {
+		subjects += len(b.subjects)
+	}
+	s := &scope{bindings: bindings, first: make(map[subject]int32, subjects), grants: make([]grant, 1, subjects+1)}
+	for _, b := range slices.Backward(bindings) {
+		for i := range slices.Backward(b.subjects) {
+			s.add(b, i)
 		}
-		if namespace == "" {
-			return
-		}
-		key = subject{name: serviceaccount.MakeUsername(namespace, to.Name)}
-	default:
+	}
+	return s
+}
+
+// add puts a grant before the others of the subject. Of a subject that a
+// binding lists several times, the last that is added counts.
+func (s *scope) add(b *binding, i int) {
+	key, ok := subjectOf(&b.subjects[i], b.namespace)
+	if !ok {
 		return
 	}
-	s[key] = append(s[key], g)
+	first := s.first[key]
+	if s.grants[first].binding == b {
+		s.grants[first].subject = int32(i)
+		return
+	}
+	s.first[key] = int32(len(s.grants))
+	s.grants = append(s.grants, grant{binding: b, subject: int32(i), next: first})
+}
+
+func subjectOf(s *rbacv1.Subject, namespace string) (subject, bool) {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return subject{name: s.Name}, true
+	case rbacv1.GroupKind:
+		return subject{group: true, name: s.Name}, true
+	case rbacv1.ServiceAccountKind:
+		if s.Namespace != "" {
+			namespace = s.Namespace
+		}
+		return subject{name: serviceaccount.MakeUsername(namespace, s.Name)}, namespace != ""
+	}
+	return subject{}, false
 }
 
 // visit calls f with every grant of the user until it returns false.
-func (s scope) visit(u user.Info, f func(grant) bool) bool {
-	for _, g := range s[subject{name: u.GetName()}] {
-		if !f(g) {
-			return false
-		}
+func (s *scope) visit(u user.Info, f func(*grant) bool) bool {
+	if len(s.grants) == 1 {
+		return true
 	}
-	for _, group := range u.GetGroups() {
-		for _, g := range s[subject{group: true, name: group}] {
-			if !f(g) {
-				return false
-			}
+	if !s.visitSubject(subject{name: u.GetName()}, f) {
+		return false
+	}
+	groups := u.GetGroups()
+	const few = 32
+	if len(groups) > few { // a review may name one again and again
+		groups = distinct(groups)
+	}
+	for _, group := range groups {
+		if !s.visitSubject(subject{group: true, name: group}, f) {
+			return false
 		}
 	}
 	return true
 }
 
-func describe(s rbacv1.Subject, bindingNamespace string) string {
-	if s.Kind != rbacv1.ServiceAccountKind {
-		return fmt.Sprintf("%s %q", s.Kind, s.Name)
+func (s *scope) visitSubject(who subject, f func(*grant) bool) bool {
+	for i := s.first[who]; i != 0; i = s.grants[i].next {
+		if !f(&s.grants[i]) {
+			return false
+		}
 	}
-	if s.Namespace != "" {
-		bindingNamespace = s.Namespace
+	return true
+}
+
+// index is who may do what in the whole cluster, and its roles, as of some
+// revisions. It never changes.
+type index struct {
+	revisions revisions
+	number    int64 // higher than those of all before
+	scope     *scope
+	roles     map[string]*ruleSet // the cluster roles by name
+}
+
+// newIndex indexes the cluster-wide bindings. Roles that did not change keep
+// what former compiled of them; without any change in the cluster's roles and
+// bindings it is the former one for other revisions.
+func newIndex(r *readers, now revisions, former *index) *index {
+	x := &index{revisions: now, roles: map[string]*ruleSet{}}
+	if former != nil {
+		x.number = former.number + 1
+		if former.revisions.cluster == now.cluster {
+			x.scope, x.roles = former.scope, former.roles
+			return x
+		}
 	}
-	return fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+bindingNamespace)
+	for role := range r.clusterRoles.All("") {
+		if former != nil {
+			if set := former.roles[role.Name]; set != nil && set.role == role {
+				x.roles[role.Name] = set
+				continue
+			}
+		}
+		x.roles[role.Name] = &ruleSet{role: role, rules: role.Rules}
+	}
+	var all []*binding
+	for b := range r.clusterBindings.All("") {
+		made := &binding{object: b, kind: "ClusterRoleBinding", name: b.Name, ref: b.RoleRef, subjects: b.Subjects}
+		made.role, made.err = x.role(r, b.RoleRef, "", map[any]*ruleSet{})
+		all = append(all, made)
+	}
+	x.scope = newScope(all)
+	return x
+}
+
+// role returns the role that a binding refers to. known are roles of the
+// namespace by their objects.
+func (x *index) role(r *readers, ref rbacv1.RoleRef, namespace string, known map[any]*ruleSet) (*ruleSet, error) {
+	if ref.Kind == "ClusterRole" {
+		if set := x.roles[ref.Name]; set != nil {
+			return set, nil
+		}
+	}
+	role, rules, err := r.resolve(ref, namespace)
+	if err != nil {
+		return nil, err
+	}
+	set := known[role]
+	if set == nil {
+		set = &ruleSet{role: role, rules: rules}
+		known[role] = set
+	}
+	return set, nil
 }

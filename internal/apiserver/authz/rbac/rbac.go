@@ -3,12 +3,16 @@
 //	user, groups ──► cluster scope ──► grants ──► compiled rules of the role
 //	             └─► scope of the request's namespace ──► ...
 //
-// A decision is a few map lookups. The index behind it is rebuilt when a role
-// or binding has changed since.
+// A decision is a few map lookups. The index of what is cluster-wide is made
+// anew when a cluster role or a binding of one to the whole cluster has changed.
+// The scope of a namespace is made when somebody asks for something in it and
+// its bindings, or the roles that they refer to, have changed since: what the
+// tenants of other namespaces write takes no more than a look.
 package rbac
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,9 +27,10 @@ import (
 
 // Authorizer implements authorizer.Authorizer and authorizer.RuleResolver.
 type Authorizer struct {
-	readers readers
-	current atomic.Pointer[index]
-	rebuild sync.Mutex // held while an index is made
+	readers    readers
+	current    atomic.Pointer[index]
+	rebuild    sync.Mutex // held while an index is made
+	namespaces namespaces
 }
 
 var (
@@ -46,47 +51,49 @@ func New(source objects.Source) *Authorizer {
 func (z *Authorizer) index() *index {
 	// Revisions are read before the objects, so that an index is never older
 	// than it says.
-	revisions := z.readers.revisions()
-	if x := z.current.Load(); x != nil && x.revisions == revisions {
+	now := z.readers.revisions()
+	if x := z.current.Load(); x != nil && x.revisions == now {
 		return x
 	}
 	z.rebuild.Lock()
 	defer z.rebuild.Unlock()
-	revisions = z.readers.revisions()
+	now = z.readers.revisions()
 	former := z.current.Load()
-	if former != nil && former.revisions == revisions {
+	if former != nil && former.revisions == now {
 		return former
 	}
-	x := newIndex(&z.readers, revisions, former)
+	x := newIndex(&z.readers, now, former)
+	z.namespaces.changed(&z.readers)
 	z.current.Store(x)
 	return x
 }
 
 // visit calls f with every grant that counts for the user in the namespace
 // ("" is cluster-wide) until it returns false.
-func (z *Authorizer) visit(u user.Info, namespace string, f func(grant) bool) {
+func (z *Authorizer) visit(u user.Info, namespace string, f func(*grant) bool) {
 	x := z.index()
-	if x.cluster.visit(u, f) && namespace != "" {
-		x.namespace(&z.readers, namespace).visit(u, f)
+	if x.scope.visit(u, f) && namespace != "" {
+		z.namespaces.scope(&z.readers, x, namespace).visit(u, f)
 	}
 }
 
 // Authorize implements authorizer.Authorizer. It allows or has no opinion.
 func (z *Authorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	var allowed string
+	var allowed *grant
 	var errs []error
-	z.visit(a.GetUser(), a.GetNamespace(), func(g grant) bool {
+	z.visit(a.GetUser(), a.GetNamespace(), func(g *grant) bool {
 		switch {
 		case g.err != nil:
 			errs = append(errs, g.err)
 		case g.role.allows(a):
-			allowed = g.binding
+			allowed = g
 			return false
 		}
 		return true
 	})
-	if allowed != "" {
-		return authorizer.DecisionAllow, "RBAC: allowed by " + allowed, nil
+	if allowed != nil {
+		var reason [256]byte
+		return authorizer.DecisionAllow, string(allowed.appendTo(append(reason[:0], "RBAC: allowed by "...))), nil
 	}
 	if len(errs) > 0 {
 		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", faults.Join(errs)), nil
@@ -104,34 +111,67 @@ func (z *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAw
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// Rules returns everything the user may do in the namespace ("" is
-// cluster-wide). err tells of bindings whose roles do not exist.
-func (z *Authorizer) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, err error) {
+// held calls f with the rules of every role that the user has in the namespace
+// ("" is cluster-wide), however many bindings give it, until f returns false.
+// The error tells of bindings whose roles do not exist.
+func (z *Authorizer) held(u user.Info, namespace string, f func([]rbacv1.PolicyRule) bool) error {
 	var errs []error
-	z.visit(u, namespace, func(g grant) bool {
-		if g.err != nil {
+	seen := map[*ruleSet]bool{}
+	z.visit(u, namespace, func(g *grant) bool {
+		switch {
+		case g.err != nil:
 			errs = append(errs, g.err)
-		} else {
-			rules = append(rules, g.role.rules...)
+		case !seen[g.role]:
+			seen[g.role] = true
+			return f(g.role.rules)
 		}
 		return true
 	})
-	return rules, faults.Join(errs)
+	return faults.Join(errs)
 }
 
-// RulesFor implements authorizer.RuleResolver.
+// mostRules bounds the rules that a user is told of, in bytes.
+const mostRules = 1 << 20
+
+var errMoreRules = fmt.Errorf("only rules of up to %d bytes are listed", mostRules)
+
+// RulesFor implements authorizer.RuleResolver. It is incomplete where there is
+// more to tell than has room.
 func (z *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	rules, err := z.Rules(u, namespace)
 	var resources []authorizer.ResourceRuleInfo
 	var urls []authorizer.NonResourceRuleInfo
-	for _, r := range rules {
-		if len(r.Resources) > 0 {
-			resources = append(resources, &authorizer.DefaultResourceRuleInfo{
-				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+	bytes := 0
+	err := z.held(u, namespace, func(rules []rbacv1.PolicyRule) bool {
+		for i := range rules {
+			r := &rules[i]
+			if bytes += size(r); bytes > mostRules {
+				return false
+			}
+			if len(r.Resources) > 0 {
+				resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+					Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+			}
+			if len(r.NonResourceURLs) > 0 {
+				urls = append(urls, &authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			}
 		}
-		if len(r.NonResourceURLs) > 0 {
-			urls = append(urls, &authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+		return true
+	})
+	incomplete := bytes > mostRules
+	if incomplete {
+		err = errors.Join(err, errMoreRules)
+	}
+	return resources, urls, incomplete, err
+}
+
+// size is what a rule takes in an answer, about.
+func size(r *rbacv1.PolicyRule) int {
+	const perRule, perValue = 100, 4
+	bytes := perRule
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		for _, value := range list {
+			bytes += len(value) + perValue
 		}
 	}
-	return resources, urls, false, err
+	return bytes
 }

@@ -14,6 +14,7 @@ import (
 // use: most roles of a cluster are never asked. It takes no more memory than
 // the rules do.
 type ruleSet struct {
+	role  any // the object that has them; nil if there is none
 	rules []rbacv1.PolicyRule
 
 	once      sync.Once

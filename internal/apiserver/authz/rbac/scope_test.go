@@ -1,0 +1,207 @@
+package rbac
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/resource"
+)
+
+func ask(who user.Info, namespace string) authorizer.Attributes {
+	return authorizer.AttributesRecord{User: who, Verb: "get", Resource: "pods", Namespace: namespace, ResourceRequest: true}
+}
+
+// TestRolesAreListedOnce: neither who lists a subject again and again nor who
+// binds a role again and again has its rules told more than once.
+func TestRolesAreListedOnce(t *testing.T) {
+	m := fixture()
+	for i := range 20 {
+		m.Put(objects.RoleBindings, bind("web", fmt.Sprint(i), "ClusterRole", "reader", slices.Repeat([]rbacv1.Subject{devs, alice}, 1000)...))
+	}
+	z := New(m)
+	who := &user.DefaultInfo{Name: "alice", Groups: slices.Repeat([]string{"devs", "nobodies"}, 500_000)}
+	rules, _, incomplete, err := z.RulesFor(t.Context(), who, "web")
+	if len(rules) != 3 || incomplete || err == nil || err.Error() != `clusterrole.rbac.authorization.k8s.io "gone" not found` {
+		t.Errorf("%d rules, incomplete %v, %v", len(rules), incomplete, err)
+	}
+	if got := len(z.namespaces.scope(&z.readers, z.index(), "web").grants); got != 1+2+2*20 {
+		t.Errorf("%d grants", got)
+	}
+	if _, reason, _ := z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x", Groups: []string{"devs"}}, "web")); reason != `RBAC: allowed by RoleBinding "0/web" of ClusterRole "reader" to Group "devs"` {
+		t.Error(reason)
+	}
+}
+
+func TestRulesAreListedWithinBounds(t *testing.T) {
+	m := fixture()
+	for i := range 40 {
+		name := fmt.Sprint("large", i)
+		m.Put(objects.Roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name}, Rules: []rbacv1.PolicyRule{rule("get", "", "pods", numbered("n", 10_000)...)}})
+		m.Put(objects.RoleBindings, bind("web", name, "Role", name, alice))
+	}
+	rules, _, incomplete, err := New(m).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "web")
+	if len(rules) < 5 || len(rules) > 20 || !incomplete || err == nil || !strings.Contains(err.Error(), errMoreRules.Error()) {
+		t.Errorf("%d rules, incomplete %v, %v", len(rules), incomplete, err)
+	}
+}
+
+// TestScopesOutliveWhatOthersWrite: a scope is made again only for changes
+// that concern it.
+func TestScopesOutliveWhatOthersWrite(t *testing.T) {
+	m := fixture()
+	z := New(m)
+	scope := func() *scope { return z.namespaces.scope(&z.readers, z.index(), "web") }
+	edit := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "edit"}}
+	former := scope()
+	for _, change := range []struct {
+		what string
+		make func()
+		new  bool
+	}{
+		{"nothing", func() {}, false},
+		{"another's binding", func() { m.Put(objects.RoleBindings, bind("mine", "b", "ClusterRole", "reader", alice)) }, false},
+		{"another's role", func() {
+			m.Put(objects.Roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "edit"}})
+		}, false},
+		{"another cluster role", func() { m.Put(objects.ClusterRoles, clusterRole("scaler")) }, false},
+		{"a cluster-wide binding", func() { m.Put(objects.ClusterRoleBindings, bindCluster("b", "reader", devs)) }, false},
+		{"its role", func() { m.Put(objects.Roles, edit) }, true},
+		{"its role goes", func() { m.Delete(objects.Roles, "web", "edit") }, true},
+		{"its role comes back", func() { m.Put(objects.Roles, edit) }, true},
+		{"its cluster role", func() { m.Put(objects.ClusterRoles, clusterRole("gone")) }, true},
+		{"its cluster role changes", func() { m.Put(objects.ClusterRoles, clusterRole("gone", rule("get", "", "pods"))) }, true},
+		{"its binding", func() { m.Put(objects.RoleBindings, bind("web", "editors", "Role", "edit", alice)) }, true},
+		{"its binding goes", func() { m.Delete(objects.RoleBindings, "web", "editors") }, true},
+		{"nothing more", func() {}, false},
+	} {
+		change.make()
+		now := scope()
+		if (now != former) != change.new {
+			t.Errorf("%s: made again %v, want %v", change.what, now != former, change.new)
+		}
+		former = now
+	}
+	kept := former
+	for i := range 2*maxChanges + 2 {
+		m.Put(objects.RoleBindings, bind("mine", "b", "ClusterRole", "reader", alice))
+		z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x"}, fmt.Sprint(i)))
+	}
+	if scope() == kept {
+		t.Error("a scope that nobody asks for is kept for ever")
+	}
+}
+
+// TestLargeScopesGoWithTheirBindings: they do not wait for somebody to ask.
+func TestLargeScopesGoWithTheirBindings(t *testing.T) {
+	m := fixture()
+	var many []rbacv1.Subject
+	for _, name := range numbered("u", large) {
+		many = append(many, rbacv1.Subject{Kind: "User", Name: name})
+	}
+	m.Put(objects.RoleBindings, bind("web", "large", "ClusterRole", "reader", many...))
+	z := New(m)
+	kept := func() bool {
+		z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x"}, ""))
+		return z.namespaces.young["web"].current.Load() != nil
+	}
+	z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x"}, "web"))
+	m.Put(objects.RoleBindings, bind("mine", "b", "ClusterRole", "reader", alice))
+	if !kept() {
+		t.Error("it has gone with another's change")
+	}
+	m.Delete(objects.RoleBindings, "web", "large")
+	if kept() {
+		t.Error("it is still there")
+	}
+}
+
+// TestRequestsNameNamespacesWithoutEnd keeps no more of them than it should.
+func TestRequestsNameNamespacesWithoutEnd(t *testing.T) {
+	z := New(fixture())
+	for i := range 3 * maxNamespaces {
+		z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x"}, fmt.Sprint(i)))
+	}
+	z.Authorize(t.Context(), ask(&user.DefaultInfo{Name: "x"}, strings.Repeat("x", 1<<20)))
+	if kept := len(z.namespaces.young) + len(z.namespaces.aged); kept > 2*maxNamespaces {
+		t.Errorf("%d are kept", kept)
+	}
+	for name := range z.namespaces.young {
+		if len(name) > maxNamespaceName {
+			t.Errorf("a name of %d bytes is kept", len(name))
+		}
+	}
+}
+
+// stuck is a Source whose bindings of one namespace cannot be read until it is
+// released.
+type stuck struct {
+	*objects.Memory
+	namespace      string
+	began, release chan struct{}
+}
+
+type stuckKind struct {
+	objects.Kind
+	*stuck
+}
+
+func (s *stuck) Kind(path string) objects.Kind {
+	if path == objects.RoleBindings {
+		return stuckKind{s.Memory.Kind(path), s}
+	}
+	return s.Memory.Kind(path)
+}
+
+func (k stuckKind) All(namespace string) iter.Seq[resource.Object] {
+	if namespace == k.namespace {
+		k.began <- struct{}{}
+		<-k.release
+	}
+	return k.Kind.All(namespace)
+}
+
+// TestNamespacesDoNotWaitForEachOther: while one tenant's bindings are looked
+// at, the others are answered.
+func TestNamespacesDoNotWaitForEachOther(t *testing.T) {
+	s := &stuck{fixture(), "slow", make(chan struct{}), make(chan struct{})}
+	z := New(s)
+	who := &user.DefaultInfo{Name: "system:serviceaccount:web:builder"}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		z.Authorize(t.Context(), ask(who, "slow"))
+	}()
+	<-s.began
+	for range 3 {
+		if d, _, _ := z.Authorize(t.Context(), ask(who, "web")); d != authorizer.DecisionAllow {
+			t.Error(d)
+		}
+		s.Put(objects.RoleBindings, bind("web", "more", "Role", "edit", alice))
+	}
+	close(s.release)
+	<-over
+}
+
+// BenchmarkScope makes the scope of a namespace with 360,000 subjects.
+func BenchmarkScope(b *testing.B) {
+	var all []*binding
+	for i := range 24 {
+		one := &binding{namespace: "web"}
+		for j := range 15_000 {
+			one.subjects = append(one.subjects, rbacv1.Subject{Kind: "User", Name: fmt.Sprintf("u%d-%d", i, j)})
+		}
+		all = append(all, one)
+	}
+	for b.Loop() {
+		newScope(all)
+	}
+}
