@@ -15,6 +15,7 @@
 package resource
 
 import (
+	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,8 @@ type Object interface {
 
 // Request is what a rule may know besides the objects.
 type Request struct {
+	// Context ends when the request does; nil inside the server is without end.
+	Context   context.Context
 	Now       time.Time
 	User      user.Info // nil inside the server
 	Namespace string
@@ -50,6 +53,14 @@ type Request struct {
 	Authorized func(verb, group, resource, name string) bool
 	// Features are those that are on; nil is what is on by default.
 	Features *feature.Set
+}
+
+// Ends returns the context that ends when the request does. r may be nil.
+func (r *Request) Ends() context.Context {
+	if r == nil || r.Context == nil {
+		return context.Background()
+	}
+	return r.Context
 }
 
 // Resource is one API resource in all its versions. All functions are set

@@ -81,7 +81,7 @@ func (v *version) prepareStatus(_ *resource.Request, o, p resource.Object) {
 	}
 }
 
-func (v *version) validate(_ *resource.Request, obj resource.Object) field.ErrorList {
+func (v *version) validate(r *resource.Request, obj resource.Object) field.ErrorList {
 	u := obj.(*unstructured.Unstructured)
 	c, errs := v.ready(u)
 	if len(errs) > 0 {
@@ -92,19 +92,19 @@ func (v *version) validate(_ *resource.Request, obj resource.Object) field.Error
 	errs = append(errs, v.validateScale(u, true)...)
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, u.Object, c.schema, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.schema, u.Object)...)
-	return append(errs, c.evaluate(u, nil, errs)...)
+	return append(errs, c.evaluate(r.Ends(), u, nil, errs)...)
 }
 
-func (v *version) validateUpdate(_ *resource.Request, obj, old resource.Object) field.ErrorList {
-	return v.compare(obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
+func (v *version) validateUpdate(r *resource.Request, obj, old resource.Object) field.ErrorList {
+	return v.compare(r, obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 		errs := validation.ValidateCustomResourceUpdate(nil, u.Object, before.Object, c.validator, validation.WithRatcheting(correlated))
 		errs = append(errs, v.validateScale(u, true)...)
 		return append(errs, objectmeta.Validate(context.Background(), nil, u.Object, c.schema, false)...)
 	})
 }
 
-func (v *version) validateStatus(_ *resource.Request, obj, old resource.Object) field.ErrorList {
-	return v.compare(obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
+func (v *version) validateStatus(r *resource.Request, obj, old resource.Object) field.ErrorList {
+	return v.compare(r, obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 		var errs field.ErrorList
 		if status, ok := u.Object["status"]; ok && c.status != nil {
 			var options []validation.ValidationOption
@@ -120,7 +120,7 @@ func (v *version) validateStatus(_ *resource.Request, obj, old resource.Object) 
 // compare holds the rules of an update against the old object: what was
 // wrong before and has not changed is let pass (ratcheting, KEP-4008).
 func (v *version) compare(
-	obj, old resource.Object,
+	r *resource.Request, obj, old resource.Object,
 	schema func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList,
 ) field.ErrorList {
 	u := obj.(*unstructured.Unstructured)
@@ -140,7 +140,7 @@ func (v *version) compare(
 		len(listtype.ValidateListSetsAndMaps(nil, c.schema, before.Object)) == 0 {
 		errs = append(errs, wrong...)
 	}
-	return append(errs, c.evaluate(u, before, errs, cel.WithRatcheting(correlated))...)
+	return append(errs, c.evaluate(r.Ends(), u, before, errs, cel.WithRatcheting(correlated))...)
 }
 
 // ready returns the compiled version, if obj is of its kind.
@@ -197,8 +197,9 @@ var blocking = []field.ErrorType{
 	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
 }
 
-// evaluate checks the CEL rules of an object that has no blocking fault so far.
-func (c *compiled) evaluate(u, old *unstructured.Unstructured, found field.ErrorList, options ...cel.Option) field.ErrorList {
+// evaluate checks the CEL rules of an object that has no blocking fault so
+// far. It ends with ctx.
+func (c *compiled) evaluate(ctx context.Context, u, old *unstructured.Unstructured, found field.ErrorList, options ...cel.Option) field.ErrorList {
 	if c.cel == nil {
 		return nil
 	}
@@ -209,7 +210,7 @@ func (c *compiled) evaluate(u, old *unstructured.Unstructured, found field.Error
 	if old != nil {
 		before = old.Object
 	}
-	errs, _ := c.cel.Validate(context.Background(), nil, c.schema, u.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	errs, _ := c.cel.Validate(ctx, nil, c.schema, u.Object, before, celconfig.RuntimeCELCostBudget, options...)
 	return errs
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -128,7 +129,7 @@ func (c creation) storeNamed(q *Request, obj resource.Object) (*watchcache.Entry
 	defer func() { finish(stored) }()
 
 	if errs := resource.ValidateCreate(r, rules, obj); len(errs) > 0 {
-		return nil, faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
+		return nil, q.invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	for _, w := range r.Warnings(rules, obj, nil) {
 		q.warn(w)
@@ -183,10 +184,19 @@ func Unstored(obj resource.Object) *watchcache.Entry {
 	return &watchcache.Entry{Object: obj, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
+// invalid says what is wrong with an object. Of a request whose time is over
+// it says that: rules end with it.
+func (q *Request) invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
+	if err := q.Context.Err(); err != nil {
+		return err
+	}
+	return faults.Invalid(kind, name, errs)
+}
+
 // rules is what a resource's rules may know of the request.
 func (q *Request) rules() *resource.Request {
 	r := &resource.Request{
-		Now: q.Now, User: q.User, Namespace: q.Info.Namespace, GroupVersion: q.Endpoint.Version.GroupVersion,
+		Context: q.Context, Now: q.Now, User: q.User, Namespace: q.Info.Namespace, GroupVersion: q.Endpoint.Version.GroupVersion,
 		Features: q.Registry.Features,
 	}
 	if q.User != nil {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
@@ -130,7 +129,7 @@ func (u *update) prepare(q *Request, obj resource.Object, current *watchcache.En
 func (u *update) check(q *Request, g *Gate, rules *resource.Request, obj, old resource.Object) error {
 	r := q.Endpoint.Resource
 	if errs := resource.ValidateUpdate(r, q.Subresource, rules, obj, old); len(errs) > 0 {
-		return faults.Invalid(kindOf(r, obj), obj.GetName(), errs)
+		return q.invalid(kindOf(r, obj), obj.GetName(), errs)
 	}
 	if q.Subresource == nil {
 		for _, w := range r.Warnings(rules, obj, old) {
