@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,5 +142,50 @@ func TestCertificatesAreForgottenWithTheirAuthority(t *testing.T) {
 	current = two.Cluster()
 	if _, ok, _ := c.AuthenticateRequest(r); ok {
 		t.Error("let in by an authority that is not trusted any more")
+	}
+}
+
+// TestCertificatesAreForgottenWithTheirConnection: each keeps the whole
+// message that it came in.
+func TestCertificatesAreForgottenWithTheirConnection(t *testing.T) {
+	keys, err := pki.Open(filepath.Join(t.TempDir(), "pki"), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := keys.Issue(pki.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCertificates(keys.Cluster().VerifyOptions, clock.RealClock{}, nil)
+	remembered := func() int {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		return len(c.checked)
+	}
+	connection := func() {
+		leaf, err := cryptox509.ParseCertificate(slices.Clone(admin.Leaf().Raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("GET", "https://127.0.0.1/", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*cryptox509.Certificate{leaf}}
+		before := remembered()
+		for range 3 {
+			if _, ok, err := c.AuthenticateRequest(r); !ok {
+				t.Fatal(err)
+			}
+		}
+		if remembered() != before+1 {
+			t.Errorf("%d certificates are remembered, want %d", remembered(), before+1)
+		}
+		runtime.KeepAlive(leaf)
+	}
+	connection()
+	deadline := time.Now().Add(time.Minute)
+	for remembered() > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the certificate is still remembered")
+		}
+		runtime.GC()
 	}
 }

@@ -3,21 +3,22 @@ package authn
 import (
 	cryptox509 "crypto/x509"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
+	"weak"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/utils/clock"
 )
 
-// checkedLimit bounds how many connections' certificates are remembered.
-const checkedLimit = 4096
-
 // certificates authenticates by client certificate: common name is the user,
 // organizations are the groups, and the extension 1.3.6.1.4.1.57683.2 the uid.
 // All requests of a connection carry the same certificate value, so that a
-// chain is verified once a connection, not once a request.
+// chain is verified once a connection, not once a request. What was found out
+// is kept for as long as the certificate itself, which is with its connection:
+// clients choose how large their handshakes are.
 type certificates struct {
 	verify x509.VerifyOptionFunc
 	slow   authenticator.Request
@@ -26,7 +27,7 @@ type certificates struct {
 	left func(time.Duration)
 
 	mu      sync.RWMutex // guards checked
-	checked map[*cryptox509.Certificate]checked
+	checked map[weak.Pointer[cryptox509.Certificate]]checked
 }
 
 type checked struct {
@@ -39,7 +40,10 @@ func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock, left fu
 	if left == nil {
 		left = func(time.Duration) {}
 	}
-	return &certificates{verify: verify, clock: c, left: left, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion)}
+	return &certificates{
+		verify: verify, clock: c, left: left, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion),
+		checked: map[weak.Pointer[cryptox509.Certificate]]checked{},
+	}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -53,8 +57,9 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 		return nil, false, nil
 	}
 	now := c.clock.Now()
+	key := weak.Make(leaf)
 	c.mu.RLock()
-	known, hit := c.checked[leaf]
+	known, hit := c.checked[key]
 	c.mu.RUnlock()
 	if hit && known.roots == options.Roots && now.Before(known.until) {
 		c.left(leaf.NotAfter.Sub(now))
@@ -73,9 +78,15 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.checked == nil || len(c.checked) >= checkedLimit {
-		c.checked = map[*cryptox509.Certificate]checked{}
+	if _, again := c.checked[key]; !again {
+		runtime.AddCleanup(leaf, c.forget, key)
 	}
-	c.checked[leaf] = checked{roots: options.Roots, until: until, response: response}
+	c.checked[key] = checked{roots: options.Roots, until: until, response: response}
 	return response, true, nil
+}
+
+func (c *certificates) forget(key weak.Pointer[cryptox509.Certificate]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.checked, key)
 }

@@ -2,9 +2,11 @@ package serviceaccount
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +25,14 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// verifiedLimit bounds how many tokens are remembered with a good signature.
-const verifiedLimit = 4096
+// Tokens with a good signature are remembered up to a number and a size of all
+// together, in bytes. Clients choose the audiences of their tokens: what a long
+// one says is not worth keeping.
+const (
+	maxVerified      = 4096
+	maxVerifiedBytes = 8 << 20
+	maxVerifiedToken = 16 << 10
+)
 
 // Authenticator checks tokens: the signature once, and time, audience and
 // everything the token is bound to on every request.
@@ -35,11 +43,15 @@ type Authenticator struct {
 	secrets  objects.Reader[*corev1.Secret]
 	nodes    objects.Reader[*corev1.Node]
 
-	mu       sync.RWMutex // guards what follows
-	keys     *pki.KeySet
-	byID     map[string]any // verification keys by key id
-	verified map[string]*verifiedToken
+	mu            sync.RWMutex // guards what follows
+	keys          *pki.KeySet
+	byID          map[string]any // verification keys by key id
+	verified      map[digest]*verifiedToken
+	verifiedBytes int // of their tokens
 }
+
+// digest is a token's SHA-256. Tokens themselves are not kept.
+type digest [sha256.Size]byte
 
 type verifiedToken struct {
 	claims claims
@@ -106,8 +118,12 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 // nil if the token is not of our issuers.
 func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 	keys := a.o.Keys.Current()
+	var key digest
+	if len(token) <= maxVerifiedToken {
+		key = sha256.Sum256([]byte(token))
+	}
 	a.mu.RLock()
-	v, byID := a.verified[token], a.byID
+	v, byID := a.verified[key], a.byID
 	current := a.keys == keys
 	a.mu.RUnlock()
 	if v != nil && current {
@@ -135,22 +151,34 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 		if err := parsed.UnsafeClaimsWithoutVerification(&l); err != nil {
 			return nil, err
 		}
-		c.Kubernetes, c.Audience, legacy = l.bound(), nil, token
+		c.Kubernetes, c.Audience, legacy = l.bound(), nil, strings.Clone(token) // not the header that it is a part of
 	}
 	namespace, name, err := serviceaccount.SplitUsername(c.Subject)
 	if err != nil || namespace != c.Kubernetes.Namespace || name != c.Kubernetes.ServiceAccount.Name {
 		return nil, fmt.Errorf("token's subject %q does not name its service account", c.Subject)
 	}
 	v = &verifiedToken{claims: c, legacy: legacy, user: userOf(&c)}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.verified == nil || len(a.verified) >= verifiedLimit {
-		a.verified = map[string]*verifiedToken{}
-	}
-	if a.keys == keys {
-		a.verified[token] = v
+	if len(token) <= maxVerifiedToken {
+		a.remember(key, v, len(token), keys)
 	}
 	return v, nil
+}
+
+// remember keeps a token of so many bytes that was verified with keys. Where
+// there is no room, it takes the place of all others.
+func (a *Authenticator) remember(key digest, v *verifiedToken, bytes int, keys *pki.KeySet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keys != keys {
+		return
+	}
+	if a.verified == nil || len(a.verified) >= maxVerified || a.verifiedBytes+bytes > maxVerifiedBytes {
+		a.verified, a.verifiedBytes = map[digest]*verifiedToken{}, 0
+	}
+	if a.verified[key] == nil {
+		a.verifiedBytes += bytes
+	}
+	a.verified[key] = v
 }
 
 // useKeys forgets all tokens that were verified with other keys.
@@ -165,7 +193,7 @@ func (a *Authenticator) useKeys(keys *pki.KeySet) (map[string]any, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.keys, a.byID, a.verified = keys, byID, nil
+	a.keys, a.byID, a.verified, a.verifiedBytes = keys, byID, nil, 0
 	return byID, nil
 }
 

@@ -3,6 +3,7 @@ package serviceaccount
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -275,5 +276,37 @@ func TestConfigurationDocument(t *testing.T) {
 	want := `{"issuer":"https://kubernetes.default.svc.cluster.local","jwks_uri":"https://10.0.0.1:6443/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"]}`
 	if string(got) != want {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestTokensAreRememberedWithinBounds: whoever may make tokens chooses how
+// much they say.
+func TestTokensAreRememberedWithinBounds(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	made := 0
+	accept := func(audience int) {
+		t.Helper()
+		made++
+		token := f.token(t, authenticationv1.TokenRequestSpec{Audiences: []string{issuer, strconv.Itoa(made) + strings.Repeat("x", audience)}})
+		for range 2 {
+			if r := f.accepted(t, token); len(r.Audiences) != 1 || r.Audiences[0] != issuer {
+				t.Errorf("audiences %.100q", r.Audiences)
+			}
+		}
+	}
+	accept(10)
+	accept(900 << 10)
+	if len(f.auth.verified) != 1 {
+		t.Errorf("%d tokens are remembered, want the short one", len(f.auth.verified))
+	}
+	const long = 10 << 10 // longer in base64
+	for range maxVerifiedBytes/long + 1 {
+		accept(long)
+		if f.auth.verifiedBytes > maxVerifiedBytes || len(f.auth.verified)*long > f.auth.verifiedBytes+2*long {
+			t.Fatalf("%d tokens of %d bytes are remembered", len(f.auth.verified), f.auth.verifiedBytes)
+		}
+	}
+	if len(f.auth.verified) > maxVerifiedBytes/long/2 {
+		t.Errorf("%d tokens are remembered", len(f.auth.verified))
 	}
 }
