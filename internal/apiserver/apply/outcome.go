@@ -41,13 +41,20 @@ const (
 
 type outcomeKey [sha256.Size]byte
 
-// maxOutcomes bounds each of the two generations of outcomes that are kept.
-const maxOutcomes = 256
+// Bounds of each of the two generations of outcomes that are kept, in number
+// and in bytes. A single one that is large is not kept: clients choose how many
+// fields they own.
+const (
+	maxOutcomes     = 256
+	maxOutcomeBytes = 1 << 20
+	largeOutcome    = 64 << 10
+)
 
 // outcomes remembers the latest outcomes.
 type outcomes struct {
-	mu          sync.Mutex // guards both
+	mu          sync.Mutex // guards what follows
 	young, aged map[outcomeKey]outcome
+	bytes       int // of the young
 }
 
 func (o *outcomes) get(key outcomeKey) (outcome, bool) {
@@ -64,16 +71,35 @@ func (o *outcomes) get(key outcomeKey) (outcome, bool) {
 }
 
 func (o *outcomes) put(key outcomeKey, made outcome) {
+	if made.size() > largeOutcome {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.keep(key, made)
 }
 
 func (o *outcomes) keep(key outcomeKey, made outcome) {
-	if o.young == nil || len(o.young) >= maxOutcomes {
-		o.young, o.aged = map[outcomeKey]outcome{}, o.young
+	bytes := made.size()
+	if o.young == nil || len(o.young) >= maxOutcomes || o.bytes+bytes > maxOutcomeBytes {
+		o.young, o.aged, o.bytes = map[outcomeKey]outcome{}, o.young, 0
+	}
+	if _, again := o.young[key]; !again {
+		o.bytes += bytes
 	}
 	o.young[key] = made
+}
+
+// size is what an outcome takes, about, in bytes.
+func (o outcome) size() (bytes int) {
+	for i := range o {
+		e := &o[i].entry
+		bytes += len(e.Manager) + len(e.APIVersion) + len(e.FieldsType)
+		if e.FieldsV1 != nil {
+			bytes += len(e.FieldsV1.GetRawBytes())
+		}
+	}
+	return bytes
 }
 
 // write is a plain write as far as its outcome depends on it.

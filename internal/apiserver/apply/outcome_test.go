@@ -346,3 +346,24 @@ func BenchmarkUpdate(b *testing.B) {
 		})
 	}
 }
+
+// TestOutcomesAreKeptWithinBounds keeps those of objects with many fields.
+func TestOutcomesAreKeptWithinBounds(t *testing.T) {
+	var kept outcomes
+	for i := range 10 * maxOutcomes {
+		fields := &metav1.FieldsV1{}
+		fields.SetRawBytes(make([]byte, i*largeOutcome/(5*maxOutcomes)))
+		key := outcomeKey{byte(i), byte(i >> 8)}
+		kept.put(key, outcome{{entry: metav1.ManagedFieldsEntry{Manager: "m", FieldsV1: fields}}})
+		if _, ok := kept.get(key); ok != (len(fields.GetRawBytes()) < largeOutcome) {
+			t.Fatalf("%d bytes: kept %v", len(fields.GetRawBytes()), ok)
+		}
+		bytes := 0
+		for _, made := range kept.young {
+			bytes += made.size()
+		}
+		if bytes != kept.bytes || bytes > maxOutcomeBytes || len(kept.young) > maxOutcomes {
+			t.Fatalf("%d bytes of %d outcomes are kept, counted %d", bytes, len(kept.young), kept.bytes)
+		}
+	}
+}
