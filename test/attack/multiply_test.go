@@ -3,6 +3,7 @@ package attack
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -226,4 +228,29 @@ func fakeKubelet(t *testing.T, c *cluster, name string) (served *atomic.Int64) {
 		t.Fatalf("%d %s", code, body)
 	}
 	return served
+}
+
+// TestTokensThatMultiply: tokens of a megabyte each, which whoever may make
+// tokens fills with audiences, and the server might remember.
+func TestTokensThatMultiply(t *testing.T) {
+	c := controlPlane(t)
+	mallory, namespace := c.tenant(t, "edit")
+	allow(t, c, mallory, namespace)
+	before := c.memory(t)
+	c.meanwhile(t, func(context.Context) {
+		for i := range 150 {
+			body := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":["https://kubernetes.default.svc.cluster.local","` +
+				strconv.Itoa(i) + strings.Repeat("x", 700_000) + `"]}}`
+			code, answer := send(t, mallory, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/tenant/token", body)
+			var made authenticationv1.TokenRequest
+			if err := json.Unmarshal([]byte(answer), &made); code != http.StatusCreated || err != nil {
+				t.Errorf("%d %.300s, %v", code, answer, err)
+				return
+			}
+			if code, answer := send(t, c.bearer(made.Status.Token), http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", ""); code != http.StatusOK {
+				t.Errorf("%d %.300s", code, answer)
+			}
+		}
+	})
+	c.remembers(t, before)
 }
