@@ -533,3 +533,64 @@ func TestInitialDelayAfterStartup(t *testing.T) {
 		}
 	})
 }
+
+// The preStop hook of a sidecar runs at once, and the sidecar goes after the
+// containers that it serves.
+func TestSidecarsDrainWhileOthersEnd(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var hooked atomic.Bool
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "main", Exec: func([]string) (string, int32) {
+				hooked.Store(true)
+				return "", 0
+			}}
+		}
+		always := v1.ContainerRestartPolicyAlways
+		b.create(pod("web", func(p *v1.Pod) {
+			side := p.Spec.Containers[0]
+			side.Name, side.RestartPolicy = "side", &always
+			side.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"drain"}}}}
+			p.Spec.InitContainers = []v1.Container{side}
+		}))
+		b.after(time.Minute)
+		b.delete("web", 30)
+		b.after(10 * time.Second)
+		if !hooked.Load() || b.live("main") == "" || b.live("side") == "" {
+			t.Errorf("after 10 of 30 s: hook run %v, main %q, side %q", hooked.Load(), b.live("main"), b.live("side"))
+		}
+		b.after(time.Minute)
+		if b.live("main") != "" || b.live("side") != "" {
+			t.Errorf("after the grace period: main %q, side %q", b.live("main"), b.live("side"))
+		}
+	})
+}
+
+// A container that is not ready any more is told as such while its pod ends,
+// so that it gets no more traffic.
+func TestReadinessWhileThePodEnds(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var busy atomic.Bool
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{IgnoreStop: true, Exec: func([]string) (string, int32) {
+				if busy.Load() {
+					return "draining", 1
+				}
+				return "", 0
+			}}
+		}
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 5, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ready"}}}}
+		}))
+		b.after(time.Minute)
+		if !b.get("web").Status.ContainerStatuses[0].Ready {
+			t.Fatalf("before: %+v", b.get("web").Status)
+		}
+		b.delete("web", 120)
+		b.after(10 * time.Second)
+		busy.Store(true)
+		b.after(20 * time.Second)
+		if p := b.get("web"); p.Status.ContainerStatuses[0].Ready || b.live("main") == "" {
+			t.Errorf("while it ends: main %q, %+v", b.live("main"), p.Status.ContainerStatuses[0])
+		}
+	})
+}

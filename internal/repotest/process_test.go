@@ -23,8 +23,8 @@ var processWide = regexp.MustCompile(`\b(` + strings.Join([]string{
 func TestTheLibraryLeavesItsProcessAlone(t *testing.T) {
 	allowed := map[string]string{
 		"internal/component/apiserver/process.go": "for processes that are an API server alone, which call it themselves",
-		"internal/logging/logging.go":   "likewise",
-		"internal/memory/guard.go":      "reads the limit",
+		"internal/logging/logging.go":             "likewise",
+		"internal/memory/guard.go":                "reads the limit",
 	}
 	for file := range goFiles(t) {
 		library := strings.HasPrefix(file, "cluster/") || strings.HasPrefix(file, "internal/") && !strings.HasPrefix(file, "internal/processes/")

@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	}
 	grace := GracePeriod(pod, r.grace)
 	work, finish := w.interruptible(ctx, grace)
-	err = w.runtime.killPod(work, pod, observed, grace)
+	err = w.whileReporting(ctx, pod, func() error { return w.runtime.killPod(work, pod, observed, grace) })
 	interrupted := work.Err() != nil
 	finish()
 	if err != nil {
@@ -75,6 +76,29 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	}
 	klog.FromContext(ctx).V(2).Info("Pod ended")
 	return w.cleanUp(ctx, w.request())
+}
+
+// whileReporting kills the pod. What changes meanwhile, such as the readiness of
+// a container that still serves, is told at once.
+func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, kill func() error) error {
+	killed := make(chan error, 1)
+	supervise.Go(ctx, func() { killed <- supervise.Call(kill) })
+	woken := false
+	for {
+		select {
+		case err := <-killed:
+			if woken { // there may be more to do when nothing runs any more
+				w.wake()
+			}
+			return err
+		case <-w.woken:
+			woken = true
+		}
+		if observed, err := w.runtime.observe(ctx, pod); err == nil && len(observed.Running()) > 0 {
+			w.setObserved(observed)
+			w.report(ctx, pod, observed, false)
+		}
+	}
 }
 
 // restored is what is known of a pod that no source has.
@@ -150,14 +174,15 @@ func (k *kuberuntime) killContainers(ctx context.Context, pod *v1.Pod, observed 
 			continue
 		}
 		group.Go(func() error {
-			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.Node.IPs), GracePeriod(pod, kill.Grace), kill.Message)
+			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.Node.IPs), nil, GracePeriod(pod, kill.Grace), kill.Message)
 		})
 	}
 	return group.Wait()
 }
 
-// killPod stops the pod's containers, sidecars after the others and in
-// reverse order, and then its sandboxes.
+// killPod stops the pod's containers and then its sandboxes. The preStop hooks
+// of all run at once; sidecars are told to end after the others, the last one
+// first.
 func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, grace int64) error {
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -165,26 +190,39 @@ func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Po
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 		}
 	}
-	began, ip := time.Now(), podIP(pod, observed, k.Node.IPs)
+	ip := podIP(pod, observed, k.Node.IPs)
 	group := supervise.Apart(ctx)
+	var regular sync.WaitGroup
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {
-			group.Go(func() error { return k.killContainer(ctx, pod, c, ip, grace, "") })
+			regular.Add(1)
+			group.Go(func() error {
+				defer regular.Done()
+				return k.killContainer(ctx, pod, c, ip, nil, grace, "")
+			})
 		}
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	turn := make(chan struct{})
+	group.Go(func() error {
+		regular.Wait()
+		close(turn)
+		return nil
+	})
 	for i := len(pod.Spec.InitContainers) - 1; i >= 0; i-- {
 		for _, c := range observed.Running() {
 			if c.Name != pod.Spec.InitContainers[i].Name || !sidecars[c.Name] {
 				continue
 			}
-			left := grace - int64(time.Since(began).Seconds())
-			if err := k.killContainer(ctx, pod, c, ip, left, ""); err != nil {
-				return err
-			}
+			own, next := turn, make(chan struct{})
+			group.Go(func() error {
+				defer close(next)
+				return k.killContainer(ctx, pod, c, ip, own, grace, "")
+			})
+			turn = next
 		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	sandboxes := supervise.Apart(ctx)
 	for _, s := range observed.Sandboxes {
@@ -203,14 +241,15 @@ func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Po
 	return sandboxes.Wait()
 }
 
-// killContainer runs the preStop hook, against the pod's ip, and stops the
-// container, all within grace seconds; what is left of them is the time between SIGTERM and SIGKILL.
-func (k *kuberuntime) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Container, ip string, grace int64, message string) error {
+// killContainer runs the preStop hook, against the pod's ip, waits for the
+// container's turn (nil: now) and stops it, all within grace seconds; what is
+// left of them is the time between SIGTERM and SIGKILL.
+func (k *kuberuntime) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Container, ip string, turn <-chan struct{}, grace int64, message string) error {
 	if message == "" {
 		message = "Stopping container " + c.Name
 	}
 	k.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeNormal, "Killing", message)
-	began := time.Now()
+	began, whole := time.Now(), grace
 	declared := podutil.Container(&pod.Spec, c.Name)
 	if grace > 0 && declared != nil && declared.Lifecycle != nil && declared.Lifecycle.PreStop != nil {
 		hookCtx, cancel := context.WithTimeout(ctx, timespan.Seconds(grace))
@@ -220,7 +259,18 @@ func (k *kuberuntime) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Con
 			k.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		}
 		cancel()
-		grace -= int64(time.Since(began).Seconds())
+		grace = whole - int64(time.Since(began).Seconds())
+	}
+	if turn != nil {
+		over := time.NewTimer(timespan.Seconds(max(grace, 0)))
+		defer over.Stop()
+		select {
+		case <-turn:
+		case <-over.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		grace = whole - int64(time.Since(began).Seconds())
 	}
 	// The runtime makes a time.Duration of it.
 	left := int64(timespan.Seconds(max(grace, minimumGrace)) / time.Second)

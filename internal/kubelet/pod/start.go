@@ -96,7 +96,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		}
 		r.Recorder.Eventf(ref, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		started := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
-		if killErr := r.killContainer(ctx, pod, started, target.IP, GracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
+		if killErr := r.killContainer(ctx, pod, started, target.IP, nil, GracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
 			err = errors.Join(err, killErr)
 		}
 		return &startError{reason: "PostStartHookError", err: err, quiet: true}
