@@ -197,9 +197,11 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("X-Test-User", "system:kube-scheduler")
-	if response, err := http.DefaultClient.Do(r); err != nil || response.StatusCode != http.StatusCreated {
-		t.Fatalf("%v %v", response, err)
+	created, err := http.DefaultClient.Do(r)
+	if err != nil || created.StatusCode != http.StatusCreated {
+		t.Fatalf("%v %v", created, err)
 	}
+	_ = created.Body.Close()
 
 	for _, tt := range []struct{ what, path string }{
 		{"watches", maps + "?watch=1&resourceVersion=1&fieldSelector=metadata.name%3Dnone"},
@@ -212,11 +214,11 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 			var open []*http.Response
 			refused := false
 			for range 500 {
-				response, err := begin(ctx, transport, "jane", server.URL+tt.path)
+				response, err := begin(ctx, transport, "jane", server.URL+tt.path) //nolint:bodyclose // when all are there
 				if err != nil {
 					t.Fatal(err)
 				}
-				open = append(open, response)
+				open = append(open, response) //nolint:bodyclose // likewise
 				if refused = response.StatusCode == http.StatusTooManyRequests; refused {
 					break
 				}

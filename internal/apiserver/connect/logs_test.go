@@ -174,7 +174,7 @@ func TestLogAsMessagesUnread(t *testing.T) {
 					w := httpserver.LimitUnread(taken{httptest.NewRecorder(), ours}, limit)
 					answered <- messages(w, r, strings.NewReader("a line\n"), func() {})
 				}()
-				response, err := http.ReadResponse(bufio.NewReaderSize(theirs, 16), nil)
+				response, err := http.ReadResponse(bufio.NewReaderSize(theirs, 16), nil) //nolint:bodyclose // the test reads it as it comes
 				if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 					t.Fatal(response, err)
 				}

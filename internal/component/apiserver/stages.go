@@ -84,7 +84,7 @@ type storage struct {
 const historyShare = 8
 
 func (a *Server) openStorage(ctx context.Context, s store.Store) error {
-	under := store.Store(prefixed.New(s, a.flags.Storage.Prefix))
+	under := prefixed.New(s, a.flags.Storage.Prefix)
 	if a.flags.EncryptionConfig != "" {
 		encrypted, err := a.flags.encrypted(ctx, under, a.apis.byPath())
 		if err != nil {

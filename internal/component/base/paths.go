@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// pathFlags are the flags, of whichever component, that name a file or a
+// PathFlags are the flags, of whichever component, that name a file or a
 // directory.
 var PathFlags = []string{
 	"admission-control-config-file", "audit-log-path", "audit-policy-file", "audit-webhook-config-file", "authentication-config",
