@@ -1,12 +1,13 @@
 package dns
 
 import (
-	"container/list"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/crowd"
 )
 
 // clients decides who is answered: the pods, this machine and the machines of
@@ -86,83 +87,36 @@ func clientAt(from net.Addr) netip.Addr {
 type quota struct {
 	all, each int
 
-	mu   sync.Mutex                // guards uses
-	uses map[netip.Addr]*list.List // of *use, as they came
-	sum  int
+	mu   sync.Mutex                      // guards uses
+	uses crowd.Crowd[netip.Addr, func()] // how to displace each
 }
 
-// use is one thing that a client has under way; displace ends it.
-type use struct {
-	client   netip.Addr
-	displace func()
-	element  *list.Element
-	gone     bool
-}
-
-func newQuota(all, each int) *quota {
-	return &quota{all: all, each: each, uses: map[netip.Addr]*list.List{}}
-}
+func newQuota(all, each int) *quota { return &quota{all: all, each: each} }
 
 // take counts one more use by a client, and reports whether that is within the
 // client's bound. Then give must be called once the use has ended, for whatever
-// reason. displace is called at most once, and must not block.
+// reason. displace ends the use; it is called at most once, and must not block.
 func (q *quota) take(client netip.Addr, displace func()) (give func(), ok bool) {
 	q.mu.Lock()
-	own := q.uses[client]
-	if own != nil && own.Len() >= q.each || q.each == 0 {
+	if q.uses.LenOf(client) >= q.each {
 		q.mu.Unlock()
 		return nil, false
 	}
-	var displaced *use
-	if q.sum >= q.all {
-		if displaced = q.displaceable(); displaced != nil {
-			q.forget(displaced)
-		}
+	var oldest *crowd.Place[netip.Addr, func()]
+	if q.uses.Len() >= q.all {
+		oldest = q.uses.Oldest()
+		oldest.Leave()
 	}
-	if own = q.uses[client]; own == nil {
-		own = list.New()
-		q.uses[client] = own
-	}
-	u := &use{client: client, displace: displace}
-	u.element = own.PushBack(u)
-	q.sum++
+	place := q.uses.Add(client, displace)
 	q.mu.Unlock()
-	if displaced != nil {
-		displaced.displace()
+	if oldest != nil {
+		oldest.Member()
 	}
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.forget(u)
+		place.Leave()
 	}, true
-}
-
-// displaceable is the oldest use of the client with most; nil if there is none.
-// The mutex is held.
-func (q *quota) displaceable() *use {
-	var largest *list.List
-	for _, uses := range q.uses {
-		if largest == nil || uses.Len() > largest.Len() {
-			largest = uses
-		}
-	}
-	if largest == nil {
-		return nil
-	}
-	return largest.Front().Value.(*use)
-}
-
-// forget drops a use. The mutex is held.
-func (q *quota) forget(u *use) {
-	if u.gone {
-		return
-	}
-	u.gone = true
-	q.sum--
-	uses := q.uses[u.client]
-	if uses.Remove(u.element); uses.Len() == 0 {
-		delete(q.uses, u.client)
-	}
 }
 
 // listener accepts the TCP connections of clients that are allowed, as many as

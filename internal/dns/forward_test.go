@@ -174,16 +174,16 @@ func TestOneClientsQuestionsAreBounded(t *testing.T) {
 		t.Errorf("more than all may have displaces %v, want the oldest of the client with most", displaced)
 	}
 	gives[0]() // has been displaced
-	if q.sum != 4 {
-		t.Errorf("%d questions are under way, want 4", q.sum)
+	if q.uses.Len() != 4 {
+		t.Errorf("%d questions are under way, want 4", q.uses.Len())
 	}
 	for range 2 {
 		for _, give := range gives {
 			give()
 		}
 	}
-	if len(q.uses) != 0 || q.sum != 0 {
-		t.Errorf("clients without questions are remembered: %v, %d", q.uses, q.sum)
+	if q.uses.Len() != 0 {
+		t.Errorf("%d questions are under way after all have ended", q.uses.Len())
 	}
 
 	f := newForwarder("/nonexistent", nil)

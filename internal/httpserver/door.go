@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/crowd"
 )
 
 const (
@@ -41,8 +43,8 @@ type Door struct {
 	limits limits
 
 	mu      sync.Mutex     // guards the following
-	unknown *crowd         // by address
-	known   *crowd         // by user, service accounts by namespace
+	unknown visitors       // by address
+	known   visitors       // by user, service accounts by namespace
 	users   map[string]int // connections of each user
 }
 
@@ -58,7 +60,7 @@ func NewDoor(l net.Listener) *Door { return newDoor(l, share(files(), 16)) }
 func NewMainDoor(l net.Listener) *Door { return newDoor(l, share(files()/8*3, 1)) }
 
 func newDoor(l net.Listener, most limits) *Door {
-	return &Door{Listener: l, limits: most, unknown: newCrowd(), known: newCrowd(), users: map[string]int{}}
+	return &Door{Listener: l, limits: most, users: map[string]int{}}
 }
 
 // files is how many files this process may open. Go raises the soft limit to
@@ -78,6 +80,8 @@ func share(files, part uint64) limits {
 	return limits{unknown: unknown, known: all - unknown, perUser: min(maxPerUser, all/4)}
 }
 
+type visitors = crowd.Crowd[string, *visitor]
+
 // visitor is a connection.
 type visitor struct {
 	net.Conn
@@ -85,8 +89,8 @@ type visitor struct {
 	known atomic.Bool
 
 	// The door's mutex guards the following.
-	place place
-	user  string // whom it counts for; "" is nobody
+	place *crowd.Place[string, *visitor] // nil for the unbounded
+	user  string                         // whom it counts for; "" is nobody
 	gone  bool
 }
 
@@ -143,8 +147,8 @@ func address(conn net.Conn) string {
 func (d *Door) enter(v *visitor, from string) (displaced *visitor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	displaced = d.makeRoom(d.unknown, d.limits.unknown)
-	v.place = d.unknown.add(from, v)
+	displaced = d.makeRoom(&d.unknown, d.limits.unknown)
+	v.place = d.unknown.Add(from, v)
 	return displaced
 }
 
@@ -162,30 +166,30 @@ func (d *Door) recognise(v *visitor, who user.Info, unbounded []string) (displac
 	if !privileged && d.users[name] >= d.limits.perUser {
 		return nil, false
 	}
-	v.place.leave()
-	v.place = place{}
+	v.place.Leave()
+	v.place = nil
 	v.known.Store(true)
 	if privileged {
 		return nil, true
 	}
-	displaced = d.makeRoom(d.known, d.limits.known)
+	displaced = d.makeRoom(&d.known, d.limits.known)
 	v.user = name
 	d.users[name]++
-	v.place = d.known.add(Tenant(name), v)
+	v.place = d.known.Add(Tenant(name), v)
 	return displaced, true
 }
 
-// makeRoom returns who has to go before a crowd takes in another. The mutex is
-// held.
-func (d *Door) makeRoom(c *crowd, most int) *visitor {
-	if c.size < most {
+// makeRoom returns who has to go before another is taken in. The mutex is held.
+func (d *Door) makeRoom(among *visitors, most int) *visitor {
+	if among.Len() < most {
 		return nil
 	}
-	displaced := c.displaceable()
-	if displaced != nil {
-		d.forget(displaced)
+	oldest := among.Oldest()
+	if oldest == nil {
+		return nil
 	}
-	return displaced
+	d.forget(oldest.Member)
+	return oldest.Member
 }
 
 // Tenant is what a user counts as where many share something: whoever can make
@@ -205,7 +209,7 @@ func (d *Door) forget(v *visitor) {
 		return
 	}
 	v.gone = true
-	v.place.leave()
+	v.place.Leave()
 	if v.user == "" {
 		return
 	}

@@ -176,14 +176,14 @@ func TestDoorForgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if door.unknown.size != 1 {
-		t.Errorf("%d connections at the door", door.unknown.size)
+	if door.unknown.Len() != 1 {
+		t.Errorf("%d connections at the door", door.unknown.Len())
 	}
-	if !Known(introduce(context.Background(), conn), &user.DefaultInfo{Name: "friend"}) || door.unknown.size != 0 || door.known.size != 1 {
-		t.Errorf("%d unknown and %d known connections", door.unknown.size, door.known.size)
+	if !Known(introduce(context.Background(), conn), &user.DefaultInfo{Name: "friend"}) || door.unknown.Len() != 0 || door.known.Len() != 1 {
+		t.Errorf("%d unknown and %d known connections", door.unknown.Len(), door.known.Len())
 	}
-	if err := conn.Close(); err != nil || door.known.size != 0 || len(door.users) != 0 || len(door.known.groups) != 0 {
-		t.Errorf("%v, %d connections of %v", err, door.known.size, door.users)
+	if err := conn.Close(); err != nil || door.known.Len() != 0 || len(door.users) != 0 {
+		t.Errorf("%v, %d connections of %v", err, door.known.Len(), door.users)
 	}
 	if strings.TrimSpace(conn.LocalAddr().String()) == "" {
 		t.Error("a connection has no address")
