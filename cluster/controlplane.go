@@ -282,8 +282,8 @@ func (p *controlPlane) Run(ctx context.Context) error { return p.run(ctx, func(c
 
 // run is Run with others in the group, which beside starts. They end with the
 // control plane, whatever ends that.
-func (p *controlPlane) run(ctx context.Context, beside func(context.Context)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (p *controlPlane) run(caller context.Context, beside func(context.Context)) error {
+	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 	defer p.close()
 	if err := p.open(); err != nil {
@@ -319,6 +319,9 @@ func (p *controlPlane) run(ctx context.Context, beside func(context.Context)) er
 	p.group.Wait()
 	if closer, ok := s.(io.Closer); ok {
 		_ = closer.Close() // what it would tell nobody waits for any more
+	}
+	if caller.Err() != nil && errors.Is(context.Cause(ctx), context.Cause(caller)) {
+		return nil
 	}
 	return ignoreCanceled(context.Cause(ctx))
 }

@@ -80,7 +80,7 @@ type Options struct {
 	// the network.
 	InProcess bool
 	// BindAddress is the IP address that the API server listens on. The default
-	// is 127.0.0.1.
+	// is 127.0.0.1, and with a node 0.0.0.0, so that its pods reach the server.
 	BindAddress string
 	// AdvertiseAddress is the IP address of the API server and the node for
 	// members of the cluster. The default is the address of the default route.
@@ -190,7 +190,10 @@ func complete(given Options) (*settings, error) {
 	if errs := validation.IsDNS1123Label(o.Name); len(errs) > 0 {
 		return nil, wrong("Name", o.Name, "%s", strings.Join(errs, "; "))
 	}
-	text(&o.BindAddress, "127.0.0.1")
+	if o.Node == nil {
+		text(&o.BindAddress, "127.0.0.1")
+	}
+	text(&o.BindAddress, "0.0.0.0") // for the node's pods
 	text(&o.ServiceCIDR, "10.96.0.0/16")
 	text(&o.ClusterCIDR, "10.244.0.0/16")
 	if o.Node != nil {

@@ -67,24 +67,30 @@ func (q *request) reserve(need memory.Need) error {
 }
 
 // accountable is the tenant that the request counts for; "" is none, for the
-// cluster's components and administrators.
+// cluster's components, administrators and who is not known yet.
 func (q *request) accountable() string {
-	if isCritical(q.sender) || isPrivileged(q.sender) {
+	if q.sender == nil || isCritical(q.sender) || isPrivileged(q.sender) {
 		return ""
 	}
 	return tenant(q.sender)
 }
 
 // keepAnswer counts an answer until the client has read it. private is how
-// many of its bytes are of this request alone. A tenant whose answers wait to
-// be read is refused more of them, but is told of what it has changed.
-func (q *request) keepAnswer(size, private int) error {
+// many of its bytes are for this request alone. A tenant whose answers wait to
+// be read is refused what it asks for, but is told of what it has changed and of
+// errors.
+func (q *request) keepAnswer(code, size, private int) error {
 	if size <= promptAnswer {
 		return nil
 	}
-	kept, ok := q.server.Memory.Keep(q.accountable(), int64(answerCost+private))
-	if !ok && !isMutating(q.http.Method) {
-		return q.outOfMemory()
+	tenant, use := q.accountable(), int64(answerCost+private)
+	q.kept.Release() // a watch that has not begun, or an answer that was not sent
+	kept, ok := q.server.Memory.Keep(tenant, use)
+	if !ok {
+		if code < http.StatusBadRequest && !isMutating(q.http.Method) {
+			return q.outOfMemory()
+		}
+		kept = q.server.Memory.KeepAnyway(tenant, use)
 	}
 	q.kept = kept
 	return nil

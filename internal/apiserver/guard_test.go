@@ -243,3 +243,35 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 		})
 	}
 }
+
+// A watch that is refused keeps nothing for its tenant, however long the answer.
+func TestRefusedWatchesKeepNothing(t *testing.T) {
+	s := apiservertest.Start(t, func(c *apiserver.Config) {
+		c.Memory = memory.NewGuard(16 << 20) // about 3 MB a tenant
+		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+	})
+	get := func(query string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps?"+query, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Test-User", "jane")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode
+	}
+	for range 200 {
+		if code := get("watch=1&resourceVersion=" + strings.Repeat("x", 3000)); code != http.StatusBadRequest {
+			t.Fatalf("a resource version that is none: %d", code)
+		}
+	}
+	if code := get("watch=1&resourceVersion=1&timeoutSeconds=1"); code != http.StatusOK {
+		t.Errorf("a watch after that: %d", code)
+	}
+}

@@ -54,24 +54,24 @@ func (o output) entry(code int, e *watchcache.Entry) error {
 	if o.audit.Responses() {
 		o.audit.Response(o.entryBody(e, codec.JSON))
 	}
-	return o.dressed(code, body, o.Convert.Kind == "")
+	return o.dressed(code, body)
 }
 
-// dressed sends a body in the way that the client wants it written. shared says
-// that others may be sent the same bytes.
-func (o output) dressed(code int, body []byte, shared bool) error {
-	dressed, err := o.Dress(body)
+// dressed sends a body in the way that the client wants it written. It counts as
+// a whole: what others share of it now, they may not share when it is read.
+func (o output) dressed(code int, body []byte) error {
+	body, err := o.Dress(body)
 	if err != nil {
 		return err
 	}
-	private := len(dressed)
-	if o.held.Holds() || shared && len(body) > 0 && &body[0] == &dressed[0] {
+	private := len(body)
+	if o.held.Holds() { // it is counted already
 		private = 0
 	}
-	if err := o.keepAnswer(len(dressed), private); err != nil {
+	if err := o.keepAnswer(code, len(body), private); err != nil {
 		return err
 	}
-	o.send(code, o.Media, dressed)
+	o.send(code, o.Media, body)
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (o output) table(code int, entries []*watchcache.Entry, meta metav1.ListMet
 	if o.audit.Responses() {
 		o.audit.Response(o.Endpoint.Codec.Table(entries, meta, codec.JSON, options))
 	}
-	return o.dressed(code, body, false)
+	return o.dressed(code, body)
 }
 
 func (o output) tableOptions() (codec.TableOptions, error) {
@@ -119,7 +119,7 @@ func (o output) object(code int, obj runtime.Object) error {
 		return err
 	}
 	o.audit.Answer(obj)
-	return o.dressed(code, body, false)
+	return o.dressed(code, body)
 }
 
 // page answers with a part of a listing.
@@ -146,7 +146,7 @@ func (o output) page(p *registry.Page) error {
 		}
 	}
 	if o.Plain() || o.Media == codec.Protobuf || o.Media == codec.CBOR {
-		if err := o.keepAnswer(l.Size(), 0); err != nil {
+		if err := o.keepAnswer(http.StatusOK, l.Size(), 0); err != nil {
 			return err
 		}
 		o.sendList(l, o.Media)
@@ -156,7 +156,7 @@ func (o output) page(p *registry.Page) error {
 	if err != nil {
 		return err
 	}
-	return o.dressed(http.StatusOK, body, false)
+	return o.dressed(http.StatusOK, body)
 }
 
 func (o output) pageList(p *registry.Page, media codec.Media) (*codec.List, error) {

@@ -16,7 +16,7 @@ func (r *Runtime) render(restrictOOM bool) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Written by coracle at every start; changes made here are lost.")
 	line("version = 4")
-	line("root = %s", quote(filepath.Join(c.DataDir, "root")))
+	line("root = %s", quote(filepath.Join(c.DataDir, rootName)))
 	line("state = %s", quote(r.stateDir()))
 	line("imports = []")
 	line("disabled_plugins = [")

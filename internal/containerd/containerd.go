@@ -95,7 +95,7 @@ func (r *Runtime) LogFile() string { return filepath.Join(r.config.DataDir, "con
 
 func (r *Runtime) socket() string     { return filepath.Join(r.config.RunDir, "containerd.sock") }
 func (r *Runtime) configFile() string { return filepath.Join(r.config.DataDir, "config.toml") }
-func (r *Runtime) stateDir() string   { return filepath.Join(r.config.RunDir, "state") }
+func (r *Runtime) stateDir() string   { return filepath.Join(r.config.RunDir, stateName) }
 func (r *Runtime) runcRoot() string   { return filepath.Join(r.config.RunDir, "runc") }
 
 func (r *Runtime) program(name string) string {

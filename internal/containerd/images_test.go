@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,27 +70,36 @@ func TestAnImportEndsWithItsProcess(t *testing.T) {
 	}
 }
 
-// What is mounted below a directory that was moved elsewhere, and left a link,
-// is found there.
+// What containerd mounts below a directory that was moved elsewhere, and left a
+// link, is found there. The file system there is the user's, and so are others.
 func TestUnmountBelowALink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
 	dir := t.TempDir()
 	moved, link := filepath.Join(dir, "moved"), filepath.Join(dir, "link")
-	point := filepath.Join(moved, "root")
-	if err := errors.Join(os.MkdirAll(point, 0o700), os.Symlink(moved, link)); err != nil {
+	own, foreign := filepath.Join(moved, rootName, "snapshot"), filepath.Join(moved, "nfs")
+	mount := func(point string) {
+		t.Helper()
+		if err := os.MkdirAll(point, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("none", point, "tmpfs", 0, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+	}
+	mount(moved)
+	mount(own)
+	mount(foreign)
+	if err := os.Symlink(moved, link); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("none", point, "tmpfs", 0, ""); err != nil {
-		t.Skipf("cannot mount here: %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
 	if err := unmountBelow(link); err != nil {
 		t.Error(err)
 	}
 	content, err := os.ReadFile("/proc/self/mountinfo")
-	if left := mountPoints(string(content), dir); err != nil || len(left) > 0 {
+	if left := mountPoints(string(content), dir); err != nil || !slices.Equal(left, []string{moved, foreign}) {
 		t.Errorf("left are %v, %v", left, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,17 +122,30 @@ func processes(match func(pid int) bool) ([]int, error) {
 	return pids, nil
 }
 
-// unmountBelow detaches every mount at or below dir, the deepest first, or
-// where a link leads that is in its place.
+// rootName and stateName are what containerd calls root and state, in the data
+// and in the run directory.
+const rootName, stateName = "root", "state"
+
+// unmountBelow detaches every mount at or below dir, the deepest first. Where a
+// link is in its place, it detaches what containerd mounts where that leads: the
+// file system there, and others below it, are the user's.
 func unmountBelow(dir string) error {
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
 	points := mountPoints(string(content), dir)
+	if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		points = nil
+		for _, own := range []string{rootName, stateName} {
+			if real, err := filepath.EvalSymlinks(filepath.Join(dir, own)); err == nil {
+				points = append(points, slices.DeleteFunc(mountPoints(string(content), real), func(p string) bool { return p == real })...)
+			}
+		}
+		slices.Sort(points)
+	} else if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir { // a link above it
+		points = mountPoints(string(content), real)
+	}
 	for _, point := range slices.Backward(points) {
 		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

@@ -151,6 +151,13 @@ func leftByStart(name string) bool {
 	return name == lockName || ok && of == settingsName
 }
 
+// isOwnLock reports whether the file that is named as the lock is one, or there
+// is none: others name their files so, too.
+func isOwnLock(dir string) bool {
+	_, err := sharedfile.ReadHolder(filepath.Join(dir, lockName))
+	return err == nil || errors.Is(err, fs.ErrNotExist)
+}
+
 // RemoveStart removes from a directory that holds no cluster what a first start
 // has left there that was killed before it had kept any settings, and the
 // directory itself if that is asked for and nothing else is in it.
@@ -158,7 +165,9 @@ func RemoveStart(ctx context.Context, dir string, itself bool) error {
 	isStart := func() bool {
 		entries, err := os.ReadDir(dir)
 		_, noSettings := ReadSettings(dir)
-		return err == nil && errors.Is(noSettings, ErrNoSettings) && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return leftByStart(e.Name()) })
+		foreign := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !maybeBefore(e.Name()) })
+		left := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return leftByStart(e.Name()) })
+		return err == nil && errors.Is(noSettings, ErrNoSettings) && left && !foreign && isOwnLock(dir)
 	}
 	if !isStart() {
 		return nil

@@ -28,7 +28,11 @@ func files(t *testing.T, dir string, names ...string) {
 			}
 			continue
 		}
-		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+		content := []byte(name)
+		if name == lockName { // of a start that was killed before it said who it is
+			content = nil
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,6 +159,7 @@ func TestAStartThatWasKilled(t *testing.T) {
 		{"one with keys", true, []string{lockName, "pki/ca.key"}, []string{"data", "data/pki", "data/pki/ca.key"}},
 		{"somebody else's", true, []string{"notes"}, []string{"data", "data/notes"}},
 		{"a cluster's", true, []string{lockName, unfinished, settingsName}, []string{"data", "data/" + unfinished, "data/" + lockName, "data/" + settingsName}},
+		{"what others call a lock", true, []string{"lock/held"}, []string{"data", "data/lock", "data/lock/held"}},
 		{"none", true, nil, nil},
 	} {
 		parent := t.TempDir()
@@ -165,6 +170,27 @@ func TestAStartThatWasKilled(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.left, listed(t, parent)); diff != "" {
 			t.Errorf("%s: left is\n%s", tt.what, diff)
+		}
+	}
+}
+
+// A lock that others made is neither taken nor removed.
+func TestALockOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockName)
+	for _, content := range []string{"12345\n", `{"holder": "somebody"}`, "{}"} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := RemoveStart(t.Context(), dir, true); err != nil {
+			t.Error(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatalf("%q: %v", content, err)
+		}
+		if raw, err := os.ReadFile(path); err != nil || string(raw) != content || info.Mode().Perm() != 0o644 {
+			t.Errorf("%q became %q, mode %v, %v", content, raw, info.Mode(), err)
 		}
 	}
 }

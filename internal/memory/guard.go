@@ -131,11 +131,26 @@ func (g *Guard) Keep(tenant string, bytes int64) (Held, bool) {
 	if has := g.kept[tenant]; has > 0 && has+bytes > g.share() {
 		return Held{}, false
 	}
-	charge(g.kept, tenant, bytes)
-	return Held{guard: g, need: Need{Own: bytes, Tenant: tenant}, kept: true}, true
+	return g.keep(tenant, bytes), true
 }
 
-// KeepsMost says that a tenant keeps as much as it may.
+// KeepAnyway is Keep for what a tenant is not refused, however much it keeps.
+func (g *Guard) KeepAnyway(tenant string, bytes int64) Held {
+	if tenant == "" || g.limit == math.MaxInt64 {
+		return Held{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.keep(tenant, bytes)
+}
+
+// keep is called with the mutex held.
+func (g *Guard) keep(tenant string, bytes int64) Held {
+	charge(g.kept, tenant, bytes)
+	return Held{guard: g, need: Need{Own: bytes, Tenant: tenant}, kept: true}
+}
+
+// KeepsMost says that a tenant keeps as much as it may, or more.
 func (g *Guard) KeepsMost(tenant string) bool {
 	if tenant == "" || g.limit == math.MaxInt64 {
 		return false

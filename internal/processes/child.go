@@ -35,7 +35,7 @@ func (c *child) start(s *supervisor) error {
 		return err
 	}
 	defer func() { _ = null.Close() }()
-	if err := os.MkdirAll(config.RunDir, 0o700); err != nil { // somebody may have cleaned up
+	if err := os.MkdirAll(config.RunDir, 0o711); err != nil { // somebody may have cleaned up
 		return err
 	}
 	crashFile := config.RunDir + "/" + c.spec.Name + ".crash"

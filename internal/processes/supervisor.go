@@ -312,11 +312,7 @@ func (s *supervisor) publish() {
 	for _, c := range s.children {
 		st.Processes = append(st.Processes, c.status)
 	}
-	err := os.MkdirAll(s.config.RunDir, 0o700) // somebody may have cleaned up
-	if err == nil {
-		err = st.write(s.config.RunDir)
-	}
-	if err != nil {
+	if err := st.write(s.config.RunDir); err != nil {
 		s.log('E', "Cannot write the status of the processes", "err", err)
 	}
 }

@@ -13,7 +13,7 @@ var processWide = regexp.MustCompile(`\b(` + strings.Join([]string{
 	`signal\.(Notify|NotifyContext|Ignore|Reset)\(`, `os\.(Exit|Setenv|Unsetenv|Clearenv|Chdir)\(`,
 	`(unix|syscall)\.(Setrlimit|Prlimit|Umask|Madvise|Prctl|Setpriority|Chdir|Chroot)\(`,
 	`klog\.(SetLogger\w*|SetOutput\w*|InitFlags|ClearLogger|EnableContextualLogging)\(`, `CaptureKlog\(`,
-	`utilfeature\.DefaultMutableFeatureGate`, `component\.SetProcess\(`, `AccumulatedCopySizeLimit =`,
+	`utilfeature\.DefaultMutableFeatureGate`, `apiserver\.SetProcess\(`, `AccumulatedCopySizeLimit =`,
 	`utilruntime\.(ReallyCrash|ErrorHandlers|PanicHandlers) =`, `http\.Default(Transport|Client) =`, `slog\.SetDefault\(`, `log\.SetOutput\(`,
 	`otel\.Set\w+\(`, `grpclog\.SetLogger\w*\(`, `rest\.SetDefaultWarningHandler\(`, `workqueue\.SetProvider\(`, `prometheus\.(Must)?Register\(`,
 }, "|") + `)`)

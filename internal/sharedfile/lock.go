@@ -1,6 +1,7 @@
 package sharedfile
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,6 +136,27 @@ func (l *Lock) Tell(holder Holder) {
 	if err == nil && l.file.Truncate(0) == nil {
 		_, _ = l.file.WriteAt(append(raw, '\n'), 0)
 	}
+}
+
+// ReadHolder returns what the file of a lock says. It is an error if the file is
+// that of no lock; one that says nothing may be.
+func ReadHolder(path string) (Holder, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return Holder{}, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
+	if err != nil || len(raw) == 0 {
+		return Holder{}, err
+	}
+	var h Holder
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&h); err != nil || h.PID <= 0 {
+		return Holder{}, fmt.Errorf("%s is no lock of Coracle", path)
+	}
+	return h, nil
 }
 
 func readHolder(f *os.File) Holder {

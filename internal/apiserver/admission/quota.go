@@ -117,10 +117,10 @@ func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name
 	switch {
 	case err == nil:
 		return charged, nil
-	case refusal != nil:
-		return nil, refusal
 	case apierrors.IsNotFound(err):
 		return nil, nil
+	case refusal != nil && errors.Is(err, refusal):
+		return nil, refusal
 	}
 	return nil, apierrors.NewInternalError(fmt.Errorf("charging the resource quota %s: %w", name, err))
 }

@@ -35,6 +35,14 @@ type server struct {
 	collections map[string]string
 }
 
+// TestMain gives the process what an API server's own has: bounds of libraries.
+func TestMain(m *testing.M) {
+	if err := apiserver.SetProcess(nil); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 // start runs a server with a --runtime-config.
 func start(t testing.TB, runtimeConfig ...string) *server {
 	t.Helper()

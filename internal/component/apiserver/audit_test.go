@@ -86,6 +86,10 @@ func TestAuditLog(t *testing.T) {
 	if _, err := admin.CoreV1().Secrets("default").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the Service of the API server", func() bool {
+		_, err := s.store.Get(ctx, "/registry/services/specs/default/kubernetes")
+		return err == nil
+	})
 	if _, err := admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}

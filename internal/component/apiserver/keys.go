@@ -153,6 +153,10 @@ func (f *Flags) KeepNode(keys *pki.Directory, dir, node string) error {
 	if err := keys.Publish(filepath.Join(dir, NodeAuthority)); err != nil {
 		return err
 	}
+	server := f.serverURL(net.IPv4(127, 0, 0, 1)) // whatever other addresses come and go
+	if f.TLSCertFile != "" {                      // which may be for no other address
+		server = f.serverURL(advertised)
+	}
 	addresses := append([]net.IP{advertised}, keptAddresses(dir)...)
 	if _, err := keys.Issue(KubeletServing(node, addresses).In(dir, strings.TrimSuffix(NodeServing, ".crt"))); err != nil {
 		return err
@@ -163,7 +167,7 @@ func (f *Flags) KeepNode(keys *pki.Directory, dir, node string) error {
 			return err
 		}
 		if err := (pki.Kubeconfig{
-			Cluster: "coracle", Server: f.serverURL(net.IPv4(127, 0, 0, 1)), User: who.CommonName, // whatever other addresses come and go
+			Cluster: "coracle", Server: server, User: who.CommonName,
 			Authority: keys.Cluster(), Identity: identity, AuthorityFile: NodeAuthority,
 		}).Write(filepath.Join(dir, file)); err != nil {
 			return err

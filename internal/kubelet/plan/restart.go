@@ -66,7 +66,9 @@ func Discard(pod *v1.Pod, observed *cri.Pod) {
 	for _, c := range observed.Containers {
 		round := c.Round
 		if sandbox != nil && pod.DeletionTimestamp == nil && c.State == cri.Exited && c.SandboxID == sandbox.ID && restartsAll(pod, c) {
-			round++
+			if next := observed.Find(c.Name); next == c || next.Round > c.Round { // or else it was made without rounds
+				round++
+			}
 		}
 		observed.Round = max(observed.Round, round)
 	}

@@ -169,9 +169,18 @@ func (b *inbox) superseded(pod *v1.Pod) bool {
 // current returns the newest version of the pod.
 func (b *inbox) current() *v1.Pod { return b.request().pod }
 
+// copied returns a copy of the newest version of the pod.
+func (b *inbox) copied() *v1.Pod {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked.pod.DeepCopy()
+}
+
 // active returns the pod and whether it holds resources of the node.
 func (b *inbox) active() (*v1.Pod, bool) {
-	r := b.request()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := &b.asked
 	rejected := r.failed != nil && r.pod.Status.StartTime == nil
 	return r.pod, !r.ended && !r.removed && !rejected && !podutil.IsFinished(r.pod)
 }

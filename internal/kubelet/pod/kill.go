@@ -3,7 +3,6 @@ package pod
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,6 +47,7 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	}
 	grace := GracePeriod(pod, r.grace)
 	work, finish := w.interruptible(ctx, grace)
+	defer finish()
 	err = w.whileReporting(ctx, pod, func() error { return w.runtime.killPod(work, pod, observed, grace) })
 	interrupted := work.Err() != nil
 	finish()
@@ -81,12 +81,17 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 // whileReporting kills the pod. What changes meanwhile, such as the readiness of
 // a container that still serves, is told at once.
 func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, kill func() error) error {
-	killed := make(chan error, 1)
-	supervise.Go(ctx, func() { killed <- supervise.Call(kill) })
+	var err error
+	killed := make(chan struct{})
+	supervise.Go(ctx, func() {
+		defer close(killed)
+		err = supervise.Call(kill)
+	})
+	defer func() { <-killed }()
 	woken := false
 	for {
 		select {
-		case err := <-killed:
+		case <-killed:
 			if woken { // there may be more to do when nothing runs any more
 				w.wake()
 			}
@@ -191,23 +196,18 @@ func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Po
 		}
 	}
 	ip := podIP(pod, observed, k.Node.IPs)
-	group := supervise.Apart(ctx)
-	var regular sync.WaitGroup
+	group, regular := supervise.Apart(ctx), supervise.Apart(ctx)
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {
-			regular.Add(1)
-			group.Go(func() error {
-				defer regular.Done()
-				return k.killContainer(ctx, pod, c, ip, nil, grace, "")
-			})
+			regular.Go(func() error { return k.killContainer(ctx, pod, c, ip, nil, grace, "") })
 		}
 	}
-	turn := make(chan struct{})
+	ended := make(chan struct{}) // the regular containers
 	group.Go(func() error {
-		regular.Wait()
-		close(turn)
-		return nil
+		defer close(ended)
+		return regular.Wait()
 	})
+	turn := ended
 	for i := len(pod.Spec.InitContainers) - 1; i >= 0; i-- {
 		for _, c := range observed.Running() {
 			if c.Name != pod.Spec.InitContainers[i].Name || !sidecars[c.Name] {

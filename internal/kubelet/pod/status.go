@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	podutil "github.com/coracle-io/coracle/internal/pod"
 )
 
 // minimumShown is how long a container must have run before a pod that ends by
@@ -62,6 +63,7 @@ func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 // wants to wait.
 func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
 	r := w.request()
+	ending := r.ending()
 	if !ended {
 		r.failed = nil
 	}
@@ -80,6 +82,9 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 			return c.StartupProbe == nil || w.probeResult(running.ID, probe.Startup) == plan.Success
 		},
 	})
+	if ending && !ended && podutil.Ended(st.Phase) { // how it ends is decided when nothing runs any more
+		st.Phase = previous.Phase
+	}
 	if w.static {
 		w.setStatus(st)
 	}
@@ -98,7 +103,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 
 // withStatus is the pod with the status that the kubelet knows.
 func (w *worker) withStatus() *v1.Pod {
-	pod := w.current().DeepCopy()
+	pod := w.copied()
 	pod.Status = w.previous(pod)
 	return pod
 }

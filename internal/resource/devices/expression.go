@@ -2,7 +2,12 @@ package devices
 
 import (
 	"fmt"
+	"sync"
 
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/parser"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -47,7 +52,7 @@ func (c compiler) expression(p *field.Path, text string, derived bool) (cost uin
 	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
 		return 0, field.ErrorList{field.TooLong(p, text, resourcev1.CELSelectorExpressionMaxLength)}
 	}
-	if depth(text) > maxDepth {
+	if nested(text) > maxDepth {
 		return 0, field.ErrorList{field.Invalid(p, text, fmt.Sprintf("compilation failed: expression recursion limit exceeded: %d", maxDepth))}
 	}
 	kind := environment.NewExpressions
@@ -58,24 +63,63 @@ func (c compiler) expression(p *field.Path, text string, derived bool) (cost uin
 	return result.MaxCost, nil
 }
 
-// maxDepth is how deep the brackets of an expression may be nested. Checking
-// the types of nested lists takes time with the cube of their depth, and a
-// claim may have hundreds of expressions.
+// maxDepth is how deep lists, maps and calls of functions in an expression may be
+// nested. Checking the types of nested lists takes time with the cube of their
+// depth, and a claim may have hundreds of expressions.
 const maxDepth = 16
 
-// depth is how deep the brackets in a text are nested, those in strings too.
-func depth(text string) (most int) {
-	now := 0
-	for _, c := range []byte(text) {
-		switch c {
-		case '(', '[', '{':
-			now++
-			most = max(most, now)
-		case ')', ']', '}':
-			now--
-		}
+// newParser reads the language without its macros, in time with the length of
+// the text.
+var newParser = sync.OnceValues(func() (*parser.Parser, error) {
+	return parser.NewParser(parser.EnableOptionalSyntax(true), parser.EnableIdentEscapeSyntax(true))
+})
+
+// nested is how deep an expression is nested; 0 if it is none.
+func nested(text string) int {
+	p, err := newParser()
+	if err != nil {
+		return 0
 	}
-	return most
+	parsed, errs := p.Parse(common.NewTextSource(text))
+	if len(errs.GetErrors()) > 0 {
+		return 0
+	}
+	return depth(parsed.Expr())
+}
+
+func depth(e ast.Expr) int {
+	var parts []ast.Expr
+	own := 1
+	switch e.Kind() {
+	case ast.ListKind:
+		parts = e.AsList().Elements()
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			parts = append(parts, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
+		}
+	case ast.StructKind:
+		for _, f := range e.AsStruct().Fields() {
+			parts = append(parts, f.AsStructField().Value())
+		}
+	case ast.CallKind:
+		call := e.AsCall()
+		if _, isOperator := operators.FindReverse(call.FunctionName()); isOperator {
+			own = 0
+		}
+		parts = call.Args()
+		if call.IsMemberFunction() {
+			parts = append([]ast.Expr{call.Target()}, parts...)
+		}
+	case ast.SelectKind:
+		own, parts = 0, []ast.Expr{e.AsSelect().Operand()}
+	default:
+		return 0
+	}
+	most := 0
+	for _, part := range parts {
+		most = max(most, depth(part))
+	}
+	return own + most
 }
 
 // derivedAttributes checks attributes that are computed by expressions, as the

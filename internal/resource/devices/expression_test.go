@@ -15,14 +15,26 @@ func TestNestingOfExpressions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nested := func(depth int) string {
+	lists := func(depth int) string {
 		list := strings.Repeat("[", depth) + "1" + strings.Repeat("]", depth)
 		return list + " == " + list
 	}
-	for depth, want := range map[int]string{maxDepth: "", maxDepth + 1: "recursion limit", 1000: "recursion limit"} {
-		_, errs := newCompiler(features).expression(field.NewPath("expression"), nested(depth), false)
-		if got := errs.ToAggregate(); (got == nil) != (want == "") || got != nil && !strings.Contains(got.Error(), want) {
-			t.Errorf("%d brackets: %v, want %q", depth, got, want)
+	const refused = "recursion limit"
+	for name, tt := range map[string]struct{ text, want string }{
+		"lists":           {lists(maxDepth), ""},
+		"one more":        {lists(maxDepth + 1), refused},
+		"many":            {lists(100), refused},
+		"behind a string": {"')))))))))))))))))))))))))' != '' && " + lists(24), refused},
+		"among strings":   {strings.Repeat(`[")",`, 24) + "1" + strings.Repeat("]", 24) + " == []", refused},
+		"after a comment": {"true && // )))))))))))))))))))))))))\n" + lists(24), refused},
+		"maps":            {strings.Repeat("{1:", 24) + "1" + strings.Repeat("}", 24) + " == {}", refused},
+		"macros":          {"[1]" + strings.Repeat(".map(x, [x])", 24) + " == []", refused},
+		"long, not deep":  {"[" + strings.Repeat("[[1]],", 100) + "[[1]]] != [] && device.driver == '((((((((((((((((((((((((('", ""},
+		"a usual one":     {`device.driver == "a" && device.attributes["a"].b.isGreaterThan(semver("1.0.0"))`, ""},
+	} {
+		_, errs := newCompiler(features).expression(field.NewPath("expression"), tt.text, false)
+		if got := errs.ToAggregate(); (got == nil) != (tt.want == "") || got != nil && !strings.Contains(got.Error(), tt.want) {
+			t.Errorf("%s: %.200v, want %q", name, got, tt.want)
 		}
 	}
 }

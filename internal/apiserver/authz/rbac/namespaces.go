@@ -118,6 +118,9 @@ func (n *namespaces) get(name string) *namespace {
 func (n *namespaces) keepLarge(name string, in *namespace) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.young[name] != in && n.aged[name] != in {
+		return // nobody finds it any more
+	}
 	if n.large == nil {
 		n.large = map[string]*namespace{}
 	}

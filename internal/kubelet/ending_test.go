@@ -1,0 +1,150 @@
+package kubelet
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+)
+
+// The initial delay of a probe counts from the container's start, also when
+// the startup probe succeeds earlier.
+func TestInitialDelayAfterStartup(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var early atomic.Int32
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{Exec: func(command []string) (string, int32) {
+				if command[0] == "live" {
+					early.Add(1)
+				}
+				return "", 0
+			}}
+		}
+		probe := func(command string, delay int32) *v1.Probe {
+			return &v1.Probe{PeriodSeconds: 2, InitialDelaySeconds: delay, FailureThreshold: 3, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}}
+		}
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Spec.Containers[0].StartupProbe, p.Spec.Containers[0].LivenessProbe = probe("started", 1), probe("live", 60)
+		}))
+		b.after(50 * time.Second)
+		if n := early.Load(); n != 0 {
+			t.Errorf("the liveness probe ran %d times before its initial delay was over", n)
+		}
+		b.after(30 * time.Second)
+		if early.Load() == 0 {
+			t.Error("the liveness probe did not run after its initial delay")
+		}
+	})
+}
+
+// The preStop hook of a sidecar runs at once, and the sidecar goes after the
+// containers that it serves.
+func TestSidecarsDrainWhileOthersEnd(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var hooked atomic.Bool
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "main", Exec: func([]string) (string, int32) {
+				hooked.Store(true)
+				return "", 0
+			}}
+		}
+		always := v1.ContainerRestartPolicyAlways
+		b.create(pod("web", func(p *v1.Pod) {
+			side := p.Spec.Containers[0]
+			side.Name, side.RestartPolicy = "side", &always
+			side.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"drain"}}}}
+			p.Spec.InitContainers = []v1.Container{side}
+		}))
+		b.after(time.Minute)
+		b.delete("web", 30)
+		b.after(10 * time.Second)
+		if !hooked.Load() || b.live("main") == "" || b.live("side") == "" {
+			t.Errorf("after 10 of 30 s: hook run %v, main %q, side %q", hooked.Load(), b.live("main"), b.live("side"))
+		}
+		b.after(time.Minute)
+		if b.live("main") != "" || b.live("side") != "" {
+			t.Errorf("after the grace period: main %q, side %q", b.live("main"), b.live("side"))
+		}
+	})
+}
+
+// A container that is not ready any more is told as such while its pod ends,
+// so that it gets no more traffic.
+func TestReadinessWhileThePodEnds(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var busy atomic.Bool
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{IgnoreStop: true, Exec: func([]string) (string, int32) {
+				if busy.Load() {
+					return "draining", 1
+				}
+				return "", 0
+			}}
+		}
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 5, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ready"}}}}
+		}))
+		b.after(time.Minute)
+		if !b.get("web").Status.ContainerStatuses[0].Ready {
+			t.Fatalf("before: %+v", b.get("web").Status)
+		}
+		b.delete("web", 120)
+		b.after(10 * time.Second)
+		busy.Store(true)
+		b.after(20 * time.Second)
+		if p := b.get("web"); p.Status.ContainerStatuses[0].Ready || b.live("main") == "" {
+			t.Errorf("while it ends: main %q, %+v", b.live("main"), p.Status.ContainerStatuses[0])
+		}
+	})
+}
+
+// A pod whose containers end when they are asked to is gone at once.
+func TestSidecarsEndWithTheOthers(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		always := v1.ContainerRestartPolicyAlways
+		b.create(pod("web", func(p *v1.Pod) {
+			for _, name := range []string{"first", "second"} {
+				side := p.Spec.Containers[0]
+				side.Name, side.RestartPolicy = name, &always
+				p.Spec.InitContainers = append(p.Spec.InitContainers, side)
+			}
+		}))
+		b.after(time.Minute)
+		b.delete("web", 300)
+		b.after(10 * time.Second)
+		if p := b.get("web"); p != nil {
+			t.Errorf("after 10 of 300 s: %+v", p.Status.ContainerStatuses)
+		}
+	})
+}
+
+// A pod that is out of time has not succeeded, also while its sidecar takes its
+// time to end.
+func TestPhaseWhileAFailedPodEnds(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+			return fake.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "side"}
+		}
+		always, deadline := v1.ContainerRestartPolicyAlways, int64(60)
+		b.create(pod("web", func(p *v1.Pod) {
+			side := p.Spec.Containers[0]
+			side.Name, side.RestartPolicy = "side", &always
+			p.Spec.InitContainers = []v1.Container{side}
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			p.Spec.ActiveDeadlineSeconds = &deadline
+		}))
+		for range 60 {
+			b.after(2 * time.Second)
+			if p := b.get("web"); p.Status.Phase == v1.PodSucceeded {
+				t.Fatalf("main %q, side %q: %+v", b.live("main"), b.live("side"), p.Status)
+			}
+		}
+		if p := b.get("web"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "DeadlineExceeded" {
+			t.Errorf("in the end: %+v", p.Status)
+		}
+	})
+}
