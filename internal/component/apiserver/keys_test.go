@@ -116,6 +116,25 @@ func TestANodeWhoseMachineMoves(t *testing.T) {
 	startNode("with a control plane that knows it", "10.9.1.1")
 }
 
+// A certificate of the user's need not be for loopback: the node asks the
+// address that the server advertises then.
+func TestANodeOfAServerWithTheUsersCertificate(t *testing.T) {
+	flags := apiserver.NewFlags()
+	flags.ServiceClusterIPRange, flags.AdvertiseAddress = "10.96.0.0/16", net.IPv4(10, 0, 0, 5)
+	flags.TLSCertFile, flags.TLSKeyFile = "/etc/users.crt", "/etc/users.key"
+	dir := t.TempDir()
+	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
+	must(t, err)
+	must(t, flags.KeepNode(keys, dir, "n1"))
+	config, err := clientcmd.LoadFromFile(filepath.Join(dir, apiserver.NodeKubelet))
+	must(t, err)
+	for _, c := range config.Clusters {
+		if c.Server != "https://10.0.0.5:6443" {
+			t.Errorf("the node looks for its API server at %s", c.Server)
+		}
+	}
+}
+
 // Without a default route any address will do, that of a cluster's bridge last:
 // it goes with the cluster.
 func TestAdvertisedWithoutARoute(t *testing.T) {
