@@ -59,6 +59,9 @@ func checkDatabase(path string) (applied uint64, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if snapshots, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.snap")); err != nil || len(snapshots) > 0 {
+			return 0, damaged(errors.Join(err, errGone))
+		}
 		return 0, nil
 	case err == nil && info.Size() == 0:
 		return 0, damaged(errEmpty)
@@ -83,8 +86,12 @@ func checkDatabase(path string) (applied uint64, err error) {
 	return applied, nil
 }
 
-// errEmpty is a file that never is without content.
-var errEmpty = errors.New("it is empty")
+var (
+	// errEmpty is a file that never is without content.
+	errEmpty = errors.New("it is empty")
+	// errGone is a database beside snapshots of a log that begins with it.
+	errGone = errors.New("it is gone, and snapshots of its log are there")
+)
 
 // readApplied reads the index of the last entry that a database has. What the
 // file lacks of its pages must not be touched: that is SIGBUS.

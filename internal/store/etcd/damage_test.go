@@ -42,13 +42,16 @@ func TestDamageIsNamed(t *testing.T) {
 		damage func(dir string) error
 		want   []string
 	}{
-		"nothing":         {func(string) error { return nil }, nil},
-		"database cut":    {cut(database, 40_000), []string{database, "it has 40000 bytes of "}},
-		"database empty":  {cut(database, 0), []string{database, "it is empty"}},
-		"log file empty":  {cut(log, 0), []string{log, "it is empty"}},
-		"log cut":         {cut(log, 300_000), []string{log, "it ends before the database, at "}},
-		"log gone":        {func(dir string) error { return os.RemoveAll(filepath.Join(dir, "member/wal")) }, []string{"member/wal", "it is gone"}},
-		"log files gone":  {func(dir string) error { return os.Remove(filepath.Join(dir, log)) }, []string{"member/wal", "it is gone"}},
+		"nothing":        {func(string) error { return nil }, nil},
+		"database cut":   {cut(database, 40_000), []string{database, "it has 40000 bytes of "}},
+		"database empty": {cut(database, 0), []string{database, "it is empty"}},
+		"log file empty": {cut(log, 0), []string{log, "it is empty"}},
+		"log cut":        {cut(log, 300_000), []string{log, "it ends before the database, at "}},
+		"log gone":       {func(dir string) error { return os.RemoveAll(filepath.Join(dir, "member/wal")) }, []string{"member/wal", "it is gone"}},
+		"log files gone": {func(dir string) error { return os.Remove(filepath.Join(dir, log)) }, []string{"member/wal", "it is gone"}},
+		"database gone": {func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, database)), os.WriteFile(filepath.Join(dir, "member/snap/0000000000000002-0000000000001388.snap"), []byte("a log's"), 0o600))
+		}, []string{database, "it is gone"}},
 		"log overwritten": {overwrite(log, 300_000), []string{log, "crc mismatch"}},
 	} {
 		t.Run(what, func(t *testing.T) {
