@@ -24,7 +24,7 @@ import (
 // What lasts for as long as a client likes counts for its tenant meanwhile:
 //
 //	watch   itself, its selectors, and what is on the way to a slow client
-//	answer  itself, where it is made for this request alone
+//	answer  itself; of a list what is gathered for one write
 const (
 	// largeUse is what a request may use without asking, in bytes.
 	largeUse = 1 << 20
@@ -76,7 +76,7 @@ func (q *request) accountable() string {
 }
 
 // keepAnswer counts an answer until the client has read it. private is how
-// many of its bytes are for this request alone. A tenant whose answers wait to
+// many of its bytes it holds itself. A tenant whose answers wait to
 // be read is refused what it asks for, but is told of what it has changed and of
 // errors.
 func (q *request) keepAnswer(code, size, private int) error {

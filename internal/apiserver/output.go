@@ -146,7 +146,7 @@ func (o output) page(p *registry.Page) error {
 		}
 	}
 	if o.Plain() || o.Media == codec.Protobuf || o.Media == codec.CBOR {
-		if err := o.keepAnswer(http.StatusOK, l.Size(), 0); err != nil {
+		if err := o.keepAnswer(http.StatusOK, l.Size(), min(l.Size(), codec.ListBuffer)); err != nil {
 			return err
 		}
 		o.sendList(l, o.Media)

@@ -106,7 +106,7 @@ func claimable(dir, cluster string, known bool) error {
 	}
 	var foreign []string
 	for _, e := range entries {
-		if !maybeBefore(e.Name()) {
+		if !maybeBefore(e.Name()) || e.Name() == lockName && !isOwnLock(dir) {
 			foreign = append(foreign, e.Name())
 		}
 	}

@@ -185,6 +185,9 @@ func TestALockOfOthers(t *testing.T) {
 		if err := RemoveStart(t.Context(), dir, true); err != nil {
 			t.Error(err)
 		}
+		if _, err := ClaimDir(t.Context(), dir, "a", false); err == nil {
+			t.Errorf("%q: a cluster takes the directory", content)
+		}
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatalf("%q: %v", content, err)

@@ -328,10 +328,11 @@ func TestKillEachProcess(t *testing.T) {
 				t.Errorf("the end of the %s is told as %+v", part, p)
 			}
 		}
-		text, err := c.coracle("status", "--name="+c.name)
-		if err != nil {
-			t.Errorf("status: %v\n%s", err, text)
-		}
+		var text string
+		within(t, recovery, "status finds nothing wrong after the end of the "+part, func(context.Context) (err error) {
+			text, err = c.coracle("status", "--name="+c.name)
+			return err
+		})
 		if want := "signal 9"; (part == supervision.ControlPlane || part == supervision.Node) && !strings.Contains(text, want) {
 			t.Errorf("status after the end of the %s does not say %q:\n%s", part, want, text)
 		}

@@ -18,7 +18,10 @@ import (
 // enough that a write costs little next to what it carries.
 const flushSize = 256 << 10
 
-var gatherers = sync.Pool{New: func() any { b := make([]byte, 0, flushSize+64<<10); return &b }}
+// ListBuffer is how many bytes of a list are in memory for one writing of it.
+const ListBuffer = flushSize + 64<<10
+
+var gatherers = sync.Pool{New: func() any { b := make([]byte, 0, ListBuffer); return &b }}
 
 // gatherer joins small pieces to large writes.
 type gatherer struct {

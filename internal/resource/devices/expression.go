@@ -2,6 +2,7 @@ package devices
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/google/cel-go/common"
@@ -87,9 +88,15 @@ func nested(text string) int {
 	return depth(parsed.Expr())
 }
 
+// wraps says that the type of what a method returns may have that of what it is
+// called on as a part. Others may stand in a chain of any length.
+func wraps(method string) bool {
+	return method == "map" || strings.HasPrefix(method, "transform") || strings.HasPrefix(method, "opt")
+}
+
 func depth(e ast.Expr) int {
 	var parts []ast.Expr
-	own := 1
+	own, most := 1, 0
 	switch e.Kind() {
 	case ast.ListKind:
 		parts = e.AsList().Elements()
@@ -108,18 +115,21 @@ func depth(e ast.Expr) int {
 		}
 		parts = call.Args()
 		if call.IsMemberFunction() {
-			parts = append([]ast.Expr{call.Target()}, parts...)
+			target := depth(call.Target())
+			if wraps(call.FunctionName()) {
+				target++
+			}
+			most = target
 		}
 	case ast.SelectKind:
 		own, parts = 0, []ast.Expr{e.AsSelect().Operand()}
 	default:
 		return 0
 	}
-	most := 0
 	for _, part := range parts {
-		most = max(most, depth(part))
+		most = max(most, own+depth(part))
 	}
-	return own + most
+	return max(own, most)
 }
 
 // derivedAttributes checks attributes that are computed by expressions, as the

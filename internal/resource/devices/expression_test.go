@@ -30,6 +30,7 @@ func TestNestingOfExpressions(t *testing.T) {
 		"maps":            {strings.Repeat("{1:", 24) + "1" + strings.Repeat("}", 24) + " == {}", refused},
 		"macros":          {"[1]" + strings.Repeat(".map(x, [x])", 24) + " == []", refused},
 		"long, not deep":  {"[" + strings.Repeat("[[1]],", 100) + "[[1]]] != [] && device.driver == '((((((((((((((((((((((((('", ""},
+		"a long chain":    {"device.driver" + strings.Repeat(".replace('a', 'b')", 30) + " == ''", ""},
 		"a usual one":     {`device.driver == "a" && device.attributes["a"].b.isGreaterThan(semver("1.0.0"))`, ""},
 	} {
 		_, errs := newCompiler(features).expression(field.NewPath("expression"), tt.text, false)

@@ -59,8 +59,12 @@ func checkDatabase(path string) (applied uint64, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if snapshots, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.snap")); err != nil || len(snapshots) > 0 {
-			return 0, damaged(errors.Join(err, errGone))
+		snapshots, err := fileutil.ReadDir(filepath.Dir(path), fileutil.WithExt(".snap"))
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return 0, damaged(err)
+		case len(snapshots) > 0:
+			return 0, damaged(errGone)
 		}
 		return 0, nil
 	case err == nil && info.Size() == 0:
