@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // ending is a control plane over an etcd, which records requests in batches.
@@ -41,11 +40,10 @@ func startEnding(t *testing.T) *ending {
 		t.Fatal(err)
 	}
 	e := &ending{t: t, audit: filepath.Join(dir, "audit.log"), ended: make(chan error, 1)}
-	port := freePort(t)
 	c, err := New(Options{
 		DataDir: filepath.Join(dir, "data"), Etcd: &EtcdOptions{Socket: filepath.Join(dir, "etcd.sock")}, NodeName: "n1",
-		AdvertiseAddress: net.IPv4(127, 0, 0, 1), Ports: Ports{Secure: port},
-		APIServerArgs: []string{"audit-policy-file=" + policy, "audit-log-path=" + e.audit, "audit-log-mode=batch"},
+		AdvertiseAddress: net.IPv4(127, 0, 0, 1),
+		APIServerArgs:    []string{"audit-policy-file=" + policy, "audit-log-path=" + e.audit, "audit-log-mode=batch"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +61,7 @@ func startEnding(t *testing.T) *ending {
 		e.ended <- err
 		t.Fatal(err)
 	}
-	admin := c.AdminKubeconfig("https://" + (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-	if e.config, err = clientcmd.NewDefaultClientConfig(*admin, nil).ClientConfig(); err != nil {
-		t.Fatal(err)
-	}
+	e.config = c.Config()
 	if e.kube, err = kubernetes.NewForConfig(e.config); err != nil {
 		t.Fatal(err)
 	}
