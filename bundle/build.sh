@@ -30,21 +30,6 @@ inputs() {
 	} | sha256sum | cut -d' ' -f1
 }
 
-install_packages() {
-	local missing=()
-	for p in "${packages[@]}"; do
-		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
-	done
-	[ ${#missing[@]} -eq 0 ] && return
-	if [ "$(id -u)" != 0 ]; then
-		say "needs the Debian packages ${missing[*]}; run as root, or: sudo apt-get install ${missing[*]}"
-		exit 1
-	fi
-	say "installing ${missing[*]}"
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-}
-
 # build OUTPUT PACKAGE [FLAG...]: a static program without symbol tables.
 build() {
 	local output=$1 package=$2
@@ -55,7 +40,7 @@ build() {
 
 version() { (cd "$here" && go list -m -f '{{.Version}}' "$1"); }
 
-install_packages
+"$root/tools/packages.sh" "${packages[@]}"
 want=$(inputs)
 if [ "$(cat "$out/.inputs" 2>/dev/null)" = "$want" ]; then
 	say "up to date in $out"

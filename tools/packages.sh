@@ -10,5 +10,10 @@ if [ "$(id -u)" != 0 ]; then
 	echo "missing Debian packages: run  sudo apt-get install ${missing[*]}" >&2
 	exit 1
 fi
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# What a killed run left unfinished comes first; another run may hold the lock; a
+# mirror may fail once.
+export DEBIAN_FRONTEND=noninteractive
+dpkg --configure -a || true
+options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+apt-get update "${options[@]}"
+apt-get install -y --no-install-recommends "${options[@]}" "${missing[@]}" >/dev/null

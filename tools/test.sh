@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Runs all tests in three parts: packages that need nothing of the machine, side
+# by side; packages that use it (containers, network namespaces, nftables, whole
+# clusters), one at a time; and attacks, which fill memory and connections.
+#
+# A test that fails runs once more, if at most five fail. One that then passes is
+# printed as FLAKY, with what it said at first: it is a bug to mend, but says
+# nothing of the rest.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+go=${GO:-go}
+module=$($go list -m)
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+failed=()
+
+# Packages that use the machine, by prefix.
+machine="^$module/(cmd/coracle|cluster|internal/(containerd|podnet|proxy|store/etcd|httpserver|processes)|test/(script|history))(/|\$)"
+mapfile -t packages < <($go list ./...)
+mapfile -t alone < <(printf '%s\n' "${packages[@]}" | grep -E "$machine")
+mapfile -t beside < <(printf '%s\n' "${packages[@]}" | grep -vE "$machine|/test/attack\$")
+
+# part NAME FORMAT FLAG... -- PACKAGE...
+part() {
+	local name=$1 format=$2 begun=$SECONDS flags=()
+	shift 2
+	while [ "$1" != -- ]; do flags+=("$1"); shift; done
+	shift
+	echo "== $name: $# packages"
+	bin/gotestsum --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary skipped,output \
+		--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report "$work/reruns" \
+		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- "${flags[@]}" || failed+=("$name")
+	# PACKAGE.TEST: 2 runs, 1 failures
+	[ ! -s "$work/reruns" ] || sed -n 's/^\(.*\): \([0-9]*\) runs, 1 failures$/FLAKY \1: failed once in \2 runs/p' "$work/reruns"
+	rm -f "$work/reruns"
+	echo "== $name took $((SECONDS - begun)) s"
+}
+
+part beside pkgname -tags invariants -timeout 30m -- "${beside[@]}"
+echo "== building the tests that use the machine"
+$go test -tags invariants -run '^$' "${alone[@]}" >/dev/null || failed+=(build)
+part alone testname -p 1 -tags invariants -timeout 90m -- "${alone[@]}"
+part attack testname -timeout 90m -- ./test/attack
+
+echo "== the slowest tests"
+cat "$work"/*.json | bin/gotestsum tool slowest --threshold 5s --num 10
+if [ ${#failed[@]} -ne 0 ]; then
+	echo "failed: ${failed[*]}; what failed is above, at the end of its part" >&2
+	exit 1
+fi
